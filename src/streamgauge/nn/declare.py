@@ -20,7 +20,7 @@ def declare(stack: Stack, scheme: Scheme, prefix: str) -> Wiring:
         where, join = _declared(block.join, f"{path}.join")[site.slot]
         here = where if scheme.residual else f"{path}.sublayers.{name}"
         found.append(replace(join, index=len(found), path=here, kind=f.kind))
-    final = hasattr(stack.exit, "kind")
+    final = not isinstance(stack.exit, nn.Identity)
     if scheme.residual:
         return Wiring(joins=tuple(found), final_norm=final)
     return Wiring(unjoined=tuple(found), final_norm=final)

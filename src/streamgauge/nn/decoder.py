@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from streamgauge.errors import InputError, unknown
 from streamgauge.nn import checks
+from streamgauge.nn.attention import Attention, rope_table
 from streamgauge.nn.declare import declare
+from streamgauge.nn.feedforward import FeedForward, SwiGLU
 from streamgauge.nn.inits import Init
 from streamgauge.nn.norms import choose_norm
 from streamgauge.nn.schemes import Scheme, choose_scheme
 from streamgauge.nn.site import Matrix, Role, Site
 from streamgauge.nn.stack import Stack
-from streamgauge.nn.sublayers import Attention, FeedForward, SwiGLU, rope_table
 from streamgauge.vocabulary import Wiring
 
 FFNS: dict[str, type[FeedForward] | type[SwiGLU]] = {"gelu": FeedForward, "swiglu": SwiGLU}
@@ -112,10 +113,8 @@ class Decoder(nn.Module):
             x = x + self.position.weight[:T]
         if self.dropout and self.training:
             x = nn.functional.dropout(x, self.dropout)
-        context: dict[str, Any] = {}
-        if self.rope is not None:
-            context["rope"] = self.rope[:, :T].to(x.dtype).unbind(0)
-        logits: Tensor = self.head(self.stack(x, **context))
+        tables = {} if self.rope is None else {"rope": self.rope[:, :T].to(x.dtype).unbind(0)}
+        logits: Tensor = self.head(self.stack(x, **tables))
         return logits
 
     def matrices(self) -> list[tuple[Matrix, Tensor]]:
@@ -132,10 +131,17 @@ class Decoder(nn.Module):
         return [(Matrix(role, w.shape[1], w.shape[0], site, residual), w) for role, w, site in found]
 
     def initialize(self) -> None:
-        """Draw every matrix by the init rule times the scheme's gain; biases 0, norms at their identity."""
+        """Draw every matrix by the init rule times the scheme's gain; biases 0, norms at their identity.
+
+        Completes a model made on the meta device after `to_empty`.
+        """
         for module in self.modules():
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
+            elif not isinstance(module, (nn.Linear, nn.Embedding)) and hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+        if self.rope is not None:
+            self.rope.copy_(rope_table(self.context, self.width // self.heads))
         for matrix, weight in self.matrices():
             self.init.fill(weight, matrix, self.scheme.gain(matrix))
 

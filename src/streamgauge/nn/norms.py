@@ -78,6 +78,15 @@ class RMSNorm(nn.Module):
         return f"{self.dim}, eps={self.eps}"
 
 
+TORCH_NORMS: dict[type[nn.Module], NormKind] = {nn.LayerNorm: "layernorm", nn.RMSNorm: "rmsnorm"}
+
+
+def norm_kind(module: nn.Module) -> NormKind | None:
+    """The kind of a norm of ours or of torch; None for any other module."""
+    kind: NormKind | None = getattr(module, "kind", None) or TORCH_NORMS.get(type(module))
+    return kind
+
+
 NORMS: Registry[type[nn.Module]] = Registry("norm", {"layernorm": LayerNorm, "rmsnorm": RMSNorm})
 
 

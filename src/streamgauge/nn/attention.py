@@ -1,6 +1,7 @@
-"""Sublayers: what a block computes between two joins. f(x, **context) -> branch, (B, T, D) -> (B, T, D).
+"""Attention, and rotary positions.
 
-A sublayer takes from the context what it needs and ignores the rest; `matrices` names its weights by role.
+A sublayer is f(x, **context) -> branch, (B, T, D) -> (B, T, D): it takes from the context what it needs and ignores
+the rest. `kind` says what it is, `matrices` names its weights by role.
 """
 
 from __future__ import annotations
@@ -43,49 +44,6 @@ class Attention(nn.Module):
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=self.causal)
         y = self.out(y.transpose(1, 2).reshape(B, T, D))
         return F.dropout(y, dropout) if dropout else y
-
-
-class FeedForward(nn.Module):
-    """W2 gelu(W1 x), the tanh-free GELU.  (B, T, dim) -> (B, T, dim)."""
-
-    kind: ClassVar[BranchKind] = "ffn"
-
-    def __init__(self, dim: int, hidden: int, *, bias: bool = True, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.dropout = dropout
-        self.up = nn.Linear(dim, hidden, bias=bias)
-        self.down = nn.Linear(hidden, dim, bias=bias)
-
-    def matrices(self) -> dict[Role, Tensor]:
-        return {"up": self.up.weight, "down": self.down.weight}
-
-    def forward(self, x: Tensor, **context: Any) -> Tensor:
-        y: Tensor = self.down(F.gelu(self.up(x)))
-        return F.dropout(y, self.dropout) if self.dropout and self.training else y
-
-
-class SwiGLU(nn.Module):
-    """W2 (silu(G x) * W1 x).  (B, T, dim) -> (B, T, dim).
-
-    G and W1 are one fused matrix, gate rows first. Source: Shazeer 2020, arXiv 2002.05202, equation 6.
-    """
-
-    kind: ClassVar[BranchKind] = "ffn"
-
-    def __init__(self, dim: int, hidden: int, *, bias: bool = True, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.dropout = dropout
-        self.up = nn.Linear(dim, 2 * hidden, bias=bias)
-        self.down = nn.Linear(hidden, dim, bias=bias)
-
-    def matrices(self) -> dict[Role, Tensor]:
-        gate, up = self.up.weight.chunk(2)
-        return {"gate": gate, "up": up, "down": self.down.weight}
-
-    def forward(self, x: Tensor, **context: Any) -> Tensor:
-        gate, up = self.up(x).chunk(2, dim=-1)
-        y: Tensor = self.down(F.silu(gate) * up)
-        return F.dropout(y, self.dropout) if self.dropout and self.training else y
 
 
 def rope_table(length: int, size: int, base: float = 10_000.0) -> Tensor:

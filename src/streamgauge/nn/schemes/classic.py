@@ -1,92 +1,11 @@
-"""The published schemes: each a value that builds its joins and says where it comes from and when to use it."""
+"""The control without a residual, and the placements of the norm that need no further constant."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ParamSpec
-
-from torch import nn
-
-from streamgauge.errors import InputError, unknown
-from streamgauge.nn.joins import B2T, JoinMaker, NoResidual, PostNorm, PreNorm, Sandwich, each
-from streamgauge.nn.norms import NormMaker
-from streamgauge.nn.site import READERS, WRITERS, Matrix, Site
-from streamgauge.registry import Registry
-
-P = ParamSpec("P")
-
-
-def untouched(site: Site, norm: NormMaker) -> nn.Module:
-    """Embeddings are the stream, the stream is the features."""
-    return nn.Identity()
-
-
-def normed(site: Site, norm: NormMaker) -> nn.Module:
-    """A norm of its own: the final norm of every scheme whose sublayers read the stream through one."""
-    return norm(site)
-
-
-def one(matrix: Matrix) -> float:
-    return 1.0
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """A residual and normalization topology.
-
-    join     (site, norm) -> module that folds a block's sublayers into the stream
-    enter    (site, norm) -> module, embeddings -> stream;  exit: stream -> features
-    gain     factor on the std that the init rule gives a matrix
-    norm, init   the defaults, by name
-    residual False where a sublayer's output replaces the stream
-    normless     why norm="none" makes no sense here; empty where it does
-    warmup   optimizer steps of linear warm-up that the source uses or that suffice; warmup_reason says which
-    """
-
-    name: str
-    title: str
-    join: JoinMaker
-    paper: str
-    arxiv: str
-    summary: str
-    use: str
-    warmup: int
-    warmup_reason: str
-    enter: JoinMaker = untouched
-    exit: JoinMaker = untouched
-    gain: Callable[[Matrix], float] = one
-    norm: str = "layernorm"
-    init: str = "xavier"
-    init_note: str = ""
-    params: str = "none beyond the norms"
-    residual: bool = True
-    normless: str = ""
-    options: tuple[tuple[str, Any], ...] = ()
-
-    def __str__(self) -> str:
-        chosen = ", ".join(f"{key}={value!r}" for key, value in self.options)
-        return f"{self.name}({chosen})" if chosen else self.name
-
-
-def published(make: Callable[P, Scheme]) -> Callable[P, Scheme]:
-    """Check the options by name and keep those that differ from the default in the scheme."""
-    known = {key: p.default for key, p in inspect.signature(make).parameters.items()}
-
-    @functools.wraps(make)
-    def build(*args: P.args, **options: P.kwargs) -> Scheme:
-        for key in options:
-            if not known:
-                raise InputError(f"scheme {make.__name__!r} has no options; leave {key!r} out")
-            if key not in known:
-                raise unknown(f"option of scheme {make.__name__!r}", key, known)
-        scheme = make(*args, **options)
-        given = {**dict(zip(known, args, strict=False)), **options}
-        return replace(scheme, options=tuple((k, v) for k, v in given.items() if v != known[k]))
-
-    return build
+from streamgauge.errors import InputError
+from streamgauge.nn.joins import B2T, NoResidual, PostNorm, PreNorm, Sandwich, each
+from streamgauge.nn.schemes.base import Scheme, normed, one, published
+from streamgauge.nn.site import READERS, WRITERS, Matrix
 
 
 @published
@@ -150,7 +69,7 @@ def b2t(rescale: bool = False) -> Scheme:
     """h = N(x + f1(x)),  y = N(x + h + f2(h)): the block's input skips every norm of the block but the last.
 
     rescale  multiply every matrix of a block by L^-1/2 at init, as the authors' code does since May 2023.
-    Source: Takase et al. 2022, arXiv 2206.00330, equation 12 and figure 1c.
+    Source: Takase et al. 2022, arXiv 2206.00330; takase/b2t_connection, transformer_layer.py.
     """
     if not isinstance(rescale, bool):
         raise InputError(f"b2t: rescale must be True or False, not {rescale!r}")
@@ -187,17 +106,3 @@ def sandwich() -> Scheme:
         init="gpt2",
         normless="without norms it is the plain residual x + f(x), which scheme='pre' with norm='none' gives",
     )
-
-
-SCHEMES: Registry[Scheme] = Registry(
-    "scheme", {"none": none(), "post": post(), "pre": pre(), "b2t": b2t(), "sandwich": sandwich()}
-)
-
-
-def choose_scheme(scheme: str | Scheme) -> Scheme:
-    """The scheme of that name, or the scheme itself."""
-    if isinstance(scheme, Scheme):
-        return scheme
-    if not isinstance(scheme, str):
-        raise InputError(f"scheme must be a name or a Scheme such as nn.b2t(rescale=True), not {scheme!r}")
-    return SCHEMES[scheme]

@@ -135,7 +135,6 @@ def describe(scheme: str | Scheme) -> str:
     rows = {
         "equation": equation(s),
         "stream": f"enters as {enter}, leaves as {leave} ({final} final norm)",
-        + (" (final norm)" if leave == "N(x)" else " (no final norm)"),
         "norm": s.norm,
         "parameters": s.params,
         "init": f"{s.init}: {INITS[s.init].summary}{note}",

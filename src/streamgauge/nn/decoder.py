@@ -138,8 +138,9 @@ class Decoder(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-            elif not isinstance(module, (nn.Linear, nn.Embedding)) and hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset) and not isinstance(module, (nn.Linear, nn.Embedding)):
+                reset()
         if self.rope is not None:
             self.rope.copy_(rope_table(self.context, self.width // self.heads))
         for matrix, weight in self.matrices():

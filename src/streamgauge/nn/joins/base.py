@@ -9,7 +9,7 @@ parameters are its own and none of them is 0-d, so that a block can be sharded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from streamgauge.nn.norms import NormMaker, norm_kind
 from streamgauge.nn.site import Site
-from streamgauge.vocabulary import Join, Placement
+from streamgauge.vocabulary import BranchKind, Join, Placement
 
 Sublayer = Callable[[Tensor], Tensor]
 JoinMaker = Callable[[Site, NormMaker], nn.Module]
@@ -28,8 +28,8 @@ class Joining(nn.Module):
 
     placement: ClassVar[Placement]
 
-    def declare(self) -> list[Join]:
-        """One entry per sublayer, in order, without index, path and kind."""
+    def declare(self, kinds: Sequence[BranchKind]) -> list[Join]:
+        """One entry per addition, in order, for sublayers of these kinds; without index and path."""
         raise NotImplementedError
 
 
@@ -40,16 +40,17 @@ class OneNorm(Joining):
         super().__init__()
         self.norm = norm(site)
 
-    def declare(self) -> list[Join]:
-        return [declared(self.placement, self.norm)]
+    def declare(self, kinds: Sequence[BranchKind]) -> list[Join]:
+        return [declared(self.placement, self.norm, kind) for kind in kinds]
 
 
-def declared(placement: Placement, norm: nn.Module) -> Join:
+def declared(placement: Placement, norm: nn.Module, kind: BranchKind) -> Join:
     """`placement` with the kind and eps of `norm`; "none" where no norm stands, "unrecognised" for a foreign one."""
     if isinstance(norm, nn.Identity) or placement == "none":
-        return Join(0, "", "none")
-    kind = norm_kind(norm)
-    return Join(0, "", placement if kind else "unrecognised", norm=kind, eps=getattr(norm, "eps", None))
+        return Join(0, "", "none", kind=kind)
+    known = norm_kind(norm)
+    eps = getattr(norm, "eps", None)
+    return Join(0, "", placement if known else "unrecognised", norm=known, eps=eps, kind=kind)
 
 
 class Each(nn.ModuleList):

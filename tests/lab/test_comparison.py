@@ -51,7 +51,7 @@ def test_command_gives_the_same_comparison_back() -> None:
     assert flags == {
         "--schemes": "pre,post",
         "--lrs": "0.001",
-        "--depth": "2",
+        "--depths": "2",
         "--validate-every": "50",
         "--data": "my text.txt",
         "--out": "runs/x",

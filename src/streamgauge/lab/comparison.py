@@ -95,10 +95,11 @@ class Comparison:
     def command(self, out: Path | str) -> str:
         """The command line that remakes this comparison: one flag per axis and per field that is not the default."""
         words = ["streamgauge", "compare"]
+        plural = {single: axis for axis, single in AXES.items()}
         for key, value in self.to_dict().items():
             if key in AXES or value != _plain(getattr(Config, key)):
                 values = value if isinstance(value, list) else [value]
-                words += [f"--{key.replace('_', '-')}", ",".join(map(str, values))]
+                words += [f"--{plural.get(key, key).replace('_', '-')}", ",".join(map(str, values))]
         return shlex.join([*words, "--out", str(out)])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -56,7 +55,12 @@ def _checked(kind: type[Any], name: str, value: Any) -> Any:
         raise InputError(f"{name}: {message[0].lower()}{message[1:]}, not {value!r}") from None
 
 
-@cache
+_ADAPTERS: dict[type[Any], dict[str, tuple[TypeAdapter[Any], bool]]] = {}
+
+
 def _adapters(kind: type[Any]) -> dict[str, tuple[TypeAdapter[Any], bool]]:
-    hints = get_type_hints(kind, include_extras=True)
-    return {name: (TypeAdapter(hint), "tuple[" in str(hint)) for name, hint in hints.items()}
+    """Field -> (validator, whether it is a tuple), built once per class."""
+    if kind not in _ADAPTERS:
+        hints = get_type_hints(kind, include_extras=True)
+        _ADAPTERS[kind] = {name: (TypeAdapter(hint), "tuple[" in str(hint)) for name, hint in hints.items()}
+    return _ADAPTERS[kind]

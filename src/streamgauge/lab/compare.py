@@ -1,0 +1,142 @@
+"""Arms of a comparison, trained side by side on identical batches, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from streamgauge.errors import InputError
+from streamgauge.lab.comparison import Comparison
+from streamgauge.lab.config import Config
+from streamgauge.lab.corpus import load
+from streamgauge.lab.progress import Display
+from streamgauge.lab.record import Record, emptied, opened
+from streamgauge.lab.train import build
+
+# Waiting OpenMP threads must sleep: on busy cores spinning ones made training 3 to 25 times slower.
+QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+Inbox = SimpleQueue[tuple[str, dict[str, Any]]]
+PATIENCE = 10.0
+LOG = "worker.log"
+
+
+def compare(
+    spec: Comparison,
+    out: Path | str,
+    workers: int | None = None,
+    progress: bool = True,
+    resume: bool = True,
+    command: str | None = None,
+) -> Path:
+    """Train every arm of `spec`; return the folder with comparison.json and arms/<arm>/.
+
+    workers   processes at a time, one thread each; None is the number of cores
+    resume    go on with the comparison that stands in `out`: finished arms stay, the others start anew
+    command   what is stored as the way to remake it; None is made from `spec`
+
+    An arm that fails is marked so and does not stop the others. Ctrl-C stops all arms, leaves readable stores and
+    raises KeyboardInterrupt with a one-line message. Raises InputError, with nothing written, when an arm cannot be
+    built, the data does not fit, or `out` holds something else.
+    """
+    workers = _cores() if workers is None else workers
+    if workers < 1:
+        raise InputError(f"workers: {workers} is below 1; give the number of processes to run at a time")
+    corpus, arms = load(spec.base.data), spec.arms()
+    corpus.check(spec.base.context)
+    for config in arms.values():
+        build(config, device="meta")
+    record = opened(out, spec, corpus.facts(), command or spec.command(out), resume)
+    left = [arm for arm in arms if record.arms[arm].status != "finished"]
+    with Display(left, spec.base.steps, shown=progress) as display:
+        _run_all(record, {arm: arms[arm] for arm in left}, workers, display)
+    return record.folder
+
+
+def _run_all(record: Record, arms: dict[str, Config], workers: int, display: Display) -> None:
+    inbox: Inbox = SimpleQueue()
+    waiting, running = list(arms), dict[str, subprocess.Popen[str]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                arm = waiting.pop(0)
+                record.mark(arm, "running")
+                display.start(arm)
+                running[arm] = _spawn(arm, arms[arm], record.run(arm), inbox)
+            arm, message = inbox.get()
+            if "step" in message:
+                display.update(arm, message)
+            elif "done" in message:
+                record.mark(arm, "finished", message["done"], message["seconds"])
+                display.end(arm, message["done"] or f"finished in {message['seconds']:.0f} s of CPU time")
+            elif "error" in message:
+                record.mark(arm, "failed", message["error"])
+                display.end(arm, f"failed: {message['error']}")
+            elif "code" in message:
+                del running[arm]
+                if record.arms[arm].status == "running":
+                    note = _last_line(record.run(arm) / LOG) or f"ended with exit code {message['code']}"
+                    record.mark(arm, "failed", note)
+                    display.end(arm, f"failed: {note}")
+    except KeyboardInterrupt:
+        _stop(running)
+        for arm in running:
+            record.mark(arm, "interrupted")
+        done = sum(arm.status == "finished" for arm in record.arms.values())
+        raise KeyboardInterrupt(
+            f"stopped with {done} of {len(record.arms)} arms finished; the same command goes on from {record.folder}"
+        ) from None
+    finally:
+        _stop(running)
+
+
+def _spawn(arm: str, config: Config, run: Path, inbox: Inbox) -> subprocess.Popen[str]:
+    """Start the worker of one arm, in a session of its own so that Ctrl-C reaches only us, and listen to it."""
+    (emptied(run) / "config.json").write_text(config.to_json())
+    environment = os.environ | QUIET | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with (run / LOG).open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "streamgauge.lab.worker", str(run)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+    threading.Thread(target=_listen, args=(arm, process, inbox), daemon=True).start()
+    return process
+
+
+def _listen(arm: str, process: subprocess.Popen[str], inbox: Inbox) -> None:
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            if line.startswith("{"):
+                inbox.put((arm, json.loads(line)))
+    inbox.put((arm, {"code": process.wait()}))
+
+
+def _stop(running: dict[str, subprocess.Popen[str]]) -> None:
+    for process in running.values():
+        process.terminate()
+    for process in running.values():
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

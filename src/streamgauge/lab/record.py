@@ -1,0 +1,127 @@
+"""comparison.json: what a comparison's folder says about itself, written so that a kill cannot tear it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from streamgauge import __version__
+from streamgauge.errors import InputError
+from streamgauge.lab.comparison import Comparison
+
+FORMAT = 1
+REMEDY = "choose another folder"
+RECORD = "comparison.json"
+Status = Literal["waiting", "running", "finished", "failed", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Where one arm stands. note: why it failed, or why it stopped early; seconds: CPU time of its training."""
+
+    status: Status = "waiting"
+    note: str = ""
+    seconds: float | None = None
+
+
+@dataclass
+class Record:
+    """A comparison's folder: `spec` flat, the corpus, command, time (ISO 8601) and versions, and each arm's status."""
+
+    folder: Path
+    spec: dict[str, Any]
+    corpus: dict[str, Any]
+    command: str
+    made_at: str
+    versions: dict[str, str]
+    arms: dict[str, Arm] = field(default_factory=dict)
+
+    def run(self, arm: str) -> Path:
+        return self.folder / "arms" / arm
+
+    def mark(self, arm: str, status: Status, note: str = "", seconds: float | None = None) -> None:
+        """Set an arm's status, on disk too."""
+        self.arms[arm] = Arm(status, note, seconds)
+        self.save()
+
+    def save(self) -> None:
+        content = {"format": FORMAT} | {k: v for k, v in vars(self).items() if k not in ("folder", "arms")}
+        content["arms"] = {name: asdict(arm) for name, arm in self.arms.items()}
+        new = self.folder / f".{RECORD}.new"
+        with new.open("w") as file:
+            json.dump(content, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.folder / RECORD)
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Record:
+        """Read a comparison's folder; InputError where there is none."""
+        folder = Path(folder)
+        try:
+            content = json.loads((folder / RECORD).read_text())
+            if content.pop("format") != FORMAT:
+                raise ValueError("of another version of streamgauge")
+            arms = {name: Arm(**arm) for name, arm in content.pop("arms").items()}
+            return cls(folder, **content, arms=arms)
+        except FileNotFoundError:
+            raise InputError(f"{folder}: no {RECORD} here; give a folder that `streamgauge compare` wrote") from None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(f"{folder / RECORD}: cannot be read ({error}); remake it with compare") from None
+
+
+def opened(out: Path | str, spec: Comparison, corpus: Mapping[str, Any], command: str, resume: bool) -> Record:
+    """The record of `out`: a new one, or the one of the same comparison that stands there, to go on with.
+
+    Raises InputError when `out` holds anything else; nothing in it is touched then.
+    """
+    folder = Path(out)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    arms = {name: Arm() for name in spec.arms()}
+    new = Record(folder, spec.to_dict(), dict(corpus), command, now, versions(), arms)
+    if (folder / RECORD).exists():
+        old = Record.load(folder)
+        if not resume:
+            raise InputError(f"{folder}: holds a comparison already; resume it, or {REMEDY}")
+        if differing := [key for key in new.spec.keys() | old.spec.keys() if new.spec.get(key) != old.spec.get(key)]:
+            raise InputError(f"{folder}: holds a comparison with other {', '.join(sorted(differing))}; {REMEDY}")
+        if new.corpus != old.corpus:
+            raise InputError(f"{folder}: holds a comparison on {old.corpus.get('corpus')}, other data; {REMEDY}")
+        done = {name: arm for name, arm in old.arms.items() if arm.status == "finished" and old.run(name).is_dir()}
+        return replace(old, arms=new.arms | done)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise InputError(f"{folder}: not empty and no comparison; {REMEDY}")
+        new.save()
+    except OSError as error:
+        raise InputError(f"{folder}: {(error.strerror or str(error)).lower()}; {REMEDY}") from None
+    return new
+
+
+def emptied(run: Path) -> Path:
+    """A run folder with nothing in it: what a killed arm left is taken away."""
+    shutil.rmtree(run, ignore_errors=True)
+    run.mkdir(parents=True)
+    return run
+
+
+def versions() -> dict[str, str]:
+    """Versions that the numbers depend on."""
+    return {
+        "streamgauge": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+    }

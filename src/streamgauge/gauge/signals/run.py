@@ -1,0 +1,76 @@
+"""Signals of the run as a whole: one number per step, place index -1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from streamgauge.errors import InputError
+from streamgauge.gauge.sample import Sample, wide
+from streamgauge.gauge.signals.base import signal
+
+
+@signal(unit="nat", level="run")
+def loss(value: Tensor | float) -> Tensor | float:
+    """The training loss given to `step`, before the optimizer moves; nats for a cross-entropy."""
+    if not isinstance(value, Tensor):
+        return float(value)
+    if value.numel() != 1:
+        raise InputError(f"step takes a loss of one number, this one has shape {tuple(value.shape)}; take its mean")
+    return value.detach().reshape(())
+
+
+@signal(unit="nat", level="run")
+def val_loss(value: float) -> float:
+    """The loss on held-out data, as given to `record`."""
+    return float(value)
+
+
+@signal(level="run")
+def lr(groups: Iterable[dict[str, Any]]) -> Tensor | float:
+    """max over the optimizer's parameter groups of the learning rate of this step."""
+    rates = [group["lr"] for group in groups]
+    tensors = [rate.detach().reshape(()) for rate in rates if isinstance(rate, Tensor)]
+    numbers = [float(rate) for rate in rates if not isinstance(rate, Tensor)]
+    if tensors:
+        return torch.stack([*tensors, *(torch.full_like(tensors[0], n) for n in numbers)]).max()
+    return max(numbers)
+
+
+@signal(unit="loss", level="run")
+def grad_norm(gradients: Iterable[Tensor]) -> Tensor | None:
+    """sqrt(sum over parameters of ||dL/dp||^2): the global l2 norm before clipping. Not measured without gradients."""
+    dense = [_values(g.detach()) for g in gradients]
+    if not dense:
+        return None
+    squares: list[Tensor] = []
+    for device in dict.fromkeys(g.device for g in dense):
+        norms = torch._foreach_norm([g for g in dense if g.device == device], 2, dtype=wide(device))
+        squares.append(torch.stack(norms).square().sum())
+    return torch.stack([square.to(dense[0].device) for square in squares]).sum().sqrt()
+
+
+def _values(gradient: Tensor) -> Tensor:
+    # torch.nn.Embedding(sparse=True) leaves one row per look-up, repeated rows are summed by coalesce
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+@signal(level="run")
+def retention_total(first: Sample, last: Sample) -> Tensor:
+    """rms(dL/dx_first) / rms(dL/dx'_last): gradient entering the first sublayer over that leaving the last."""
+    return first.rms / last.rms
+
+
+@signal(unit="s", level="run")
+def step_time(seconds: float) -> float:
+    """Wall-clock time from the previous `step` to this one."""
+    return float(seconds)
+
+
+@signal(unit="tokens/s", level="run")
+def tokens_per_s(tokens: float, seconds: float) -> float:
+    """Tokens of this step over its wall-clock time."""
+    return tokens / seconds

@@ -5,8 +5,8 @@ from __future__ import annotations
 from streamgauge.lab.comparison import Comparison
 from streamgauge.registry import Registry
 
-# 24 blocks: Post-LN is reported to fail at 18 (arXiv:2206.00330), Pre-LN and B2T to train. The sizes keep four arms within
-# minutes on two cores.
+# At 24 blocks Post-LN is past the depth where it is reported to fail (18 in arXiv:2206.00330), Pre-LN and B2T are not.
+# The sizes keep four arms within minutes on two cores.
 FIRST_LIGHT = Comparison.of(
     schemes=("none", "post", "pre", "b2t"),
     depth=24,

@@ -8,9 +8,10 @@ from streamgauge.rules.rule import FAMILIES, RULES, Rule, find_rule
 def explain(code_or_name: str) -> str:
     """The whole text of one rule: code, name, family, its headings, what it needs and its thresholds."""
     entry = find_rule(code_or_name)
-    needs = ", ".join(entry.needs)
-    uses = f"; uses if there: {', '.join(entry.uses)}" if entry.uses else ""
-    lines = [f"{entry.code} {entry.name} ({entry.family})", str(entry.text), f"Needs\n  {needs}{uses}"]
+    needs = [name for name in entry.needs if name != "harm"]  # harm is always there, and says "unknown" without a loss
+    uses = [*entry.uses, *(["loss"] if "harm" in entry.needs and "loss" not in entry.uses else [])]
+    asks = [", ".join(needs)] * bool(needs) + [f"uses if there: {', '.join(uses)}"] * bool(uses)
+    lines = [f"{entry.code} {entry.name} ({entry.family})", str(entry.text), "Needs\n  " + "; ".join(asks)]
     if entry.thresholds:
         settings = "\n".join(f"  {name} = {value:g}" for name, value in entry.thresholds.items())
         lines.append(f"Settings\n{settings}")

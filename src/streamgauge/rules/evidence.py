@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamgauge.errors import unknown
 from streamgauge.rules.harm import Harm, measure_harm
 from streamgauge.vocabulary import RUN, Place, Readings, Wiring
+
+if TYPE_CHECKING:
+    from streamgauge.gauge import StoredRun
 
 SIGNALS: dict[str, str] = {
     "stream_rms": "a gauge reads in the forward pass",
@@ -32,6 +36,7 @@ SIGNALS: dict[str, str] = {
 FACTS: dict[str, str] = {
     "vocab": "is the number of classes of the targets",
     "unigram_entropy": "is the entropy of the target tokens in nats (the data set gives it)",
+    "unigram_entropy_train": "is the entropy of the training tokens in nats, where it differs",
     "causal_lm": "says that the targets are the next tokens",
     "pretrained": "says that the weights were loaded, not drawn",
     "config": "is the model's configuration",
@@ -71,12 +76,21 @@ class Evidence(Mapping[str, object]):
             if name not in FACTS:
                 raise unknown("fact", name, FACTS)
 
+    @classmethod
+    def of_run(cls, run: StoredRun, **facts: object) -> Evidence:
+        """The evidence of a saved run, or of a gauge: its wiring, all its readings, and the facts it holds."""
+        known = {name: value for name, value in run.facts.items() if name in FACTS}
+        return cls(run.wiring, {name: run.readings(name) for name in run.signals}, {**known, **facts})
+
     @cached_property
     def harm(self) -> Harm:
+        checked = self.readings.get("val_loss")
         entropy = self.facts.get("unigram_entropy")
+        if checked is None or not checked.values.size:
+            checked, entropy = None, self.facts.get("unigram_entropy_train", entropy)
         return measure_harm(
             self.readings.get("loss"),
-            val_loss=self.readings.get("val_loss"),
+            val_loss=checked,
             unigram_entropy=float(entropy) if isinstance(entropy, int | float) else None,
             lr=self.readings.get("lr"),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,8 @@ def non_finite(
         consequence.
     Threshold:
         None: any NaN or infinity is an error. In a table of readings NaN also stands for "not measured"; it counts
-        where the same place was finite at an earlier step, or another place is finite at the same step.
+        where the same place was finite at an earlier step, or at any step while others are finite at this one, or
+        where the loss is not finite either and all places downstream are NaN too.
     How to fix:
         In the forward pass: a softmax over a row that is fully masked, a division or logarithm without eps, a norm
         whose eps rounds to zero in half precision, an activation beyond 65504 in float16. In the backward pass only:
@@ -45,7 +46,13 @@ def non_finite(
     backward = [r for r in (grad_rms,) if r is not None]
     if not whole and not forward and not backward:
         raise CannotJudge("needs a reading, and nothing was read")
-    events = [(int(r.steps[i]), rank, r, i, j) for r, i, j, rank in _first_bad(forward, whole, backward)]
+    broken = {int(r.steps[i]) for r in whole for i in np.flatnonzero(~np.isfinite(r.values[:, 0]))}
+    events = [
+        *_first(0, forward, lambda r: _not_finite(r, broken), at=0),
+        *_first(1, [r for r in (loss,) if r is not None], lambda r: ~np.isfinite(r.values), at=0),
+        *_first(2, backward, lambda r: _not_finite(r, broken, reverse=True), at=-1),
+        *_first(3, [r for r in (grad_norm,) if r is not None], lambda r: ~np.isfinite(r.values), at=0),
+    ]
     if not events:
         return
     step, rank, readings, row, column = min(events, key=lambda e: e[:2])
@@ -59,31 +66,35 @@ def non_finite(
         f"step {step}: {readings.signal} is {value}{at}, the first value that is not finite",
         evidence={readings.signal: Quantity(value, readings.unit), "step": Quantity(step, "step")},
         cause="an operation of the backward pass or the update overflowed or divided by zero"
-        if rank == 2
+        if rank >= 2
         else "an operation in the forward pass at or before this place overflowed, or divided by zero",
         fix=f"at {place}: look for a row that is masked completely, a norm's eps that is zero in the dtype in use, "
         "float16 activations beyond 65504; skip the step, clip the gradient norm at 1, and lower the learning rate",
     )
 
 
-def _first_bad(
-    forward: list[Readings], whole: list[Readings], backward: list[Readings]
-) -> Iterator[tuple[Readings, int, int, int]]:
-    """(readings, row, column, rank) of the first bad row of each signal; rank 0 forward, 1 whole run, 2 backward."""
-    for rank, group in enumerate((forward, whole, backward)):
-        for readings in group:
-            bad = ~np.isfinite(readings.values)
-            if rank != 1:
-                bad &= np.isinf(readings.values) | _measured(readings)
-            rows = np.flatnonzero(bad.any(axis=1))
-            if len(rows):
-                columns = np.flatnonzero(bad[rows[0]])
-                yield readings, int(rows[0]), int(columns[-1 if rank == 2 else 0]), rank
+Table = np.ndarray[Any, np.dtype[np.bool_]]
+Event = tuple[int, int, Readings, int, int]
 
 
-def _measured(readings: Readings) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """True where NaN must be a value: the place was finite before, or another place is finite in the same row."""
-    finite = np.isfinite(readings.values)
-    before = np.logical_or.accumulate(finite, axis=0)
-    ever = finite.any(axis=0)
-    return np.asarray(before | (finite.any(axis=1)[:, None] & ever))
+def _first(rank: int, group: list[Readings], bad: Callable[[Readings], Table], *, at: int) -> Iterator[Event]:
+    """(step, rank, readings, row, column) of the first bad row of each signal, at its first or last bad place."""
+    for readings in group:
+        table = bad(readings)
+        rows = np.flatnonzero(table.any(axis=1))
+        if len(rows):
+            columns = np.flatnonzero(table[rows[0]])
+            yield int(readings.steps[rows[0]]), rank, readings, int(rows[0]), int(columns[at])
+
+
+def _not_finite(readings: Readings, broken: set[int], *, reverse: bool = False) -> Table:
+    """Infinite, or NaN that is a value: the place was finite before, or it is finite at another step while others are
+    finite at this one, or the run is broken at this step and everything downstream is NaN as well."""
+    values = readings.values
+    finite = np.isfinite(values)
+    known = np.logical_or.accumulate(finite, axis=0) | (finite.any(axis=1)[:, None] & finite.any(axis=0))
+    downstream = finite[:, ::-1] if not reverse else finite
+    spread = ~np.logical_or.accumulate(downstream, axis=1)
+    spread = spread[:, ::-1] if not reverse else spread
+    at_break = np.isin(readings.steps, list(broken))[:, None] & finite.any(axis=1)[:, None]
+    return np.asarray(np.isinf(values) | (np.isnan(values) & (known | (spread & at_break))))

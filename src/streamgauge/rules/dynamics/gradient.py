@@ -37,14 +37,14 @@ def vanishing_gradient(
         fault; it is one where the gradient is zero, drowns in Adam's eps, or comes with a loss that does not fall.
     Threshold:
         Below `low`: info, with harm in the loss warning. Below `fatal`: warning, with harm error. Zero: error.
-        Healthy stacks of every wiring lie between 0.8 and 7 at init; Post-LN decoders with cross-attention at 0.003
-        to 0.4, and those at the low end do not train without help.
+        Healthy stacks of every wiring lie between 0.8 and 7 at init, Post-LN decoders with cross-attention at 0.003 to
+        0.4. Runs that train were read at 0.004 (24 B2T blocks) to 1, so the ratio by itself is never more than info.
     How to fix:
         Keep an unscaled skip path past the norms: B2T's second skip, Pre-LN, or DeepNorm's alpha. Where a sublayer
         without residual is the cause, add the residual.
     Example:
-        A 12-layer Post-LN decoder at learning rate 3e-3 without warm-up: 10 at the start, 1e-4 after 20 steps, and
-        the loss stays where it is.
+        24 Post-LN blocks, Xavier, learning rate 1e-3 after 30 steps of warm-up: 5 at init, 2e-4 after 200 steps, and
+        the loss stays at the unigram entropy.
     Source:
         Takase+ 2022 (arXiv 2206.00330): decay at each norm; Xiong+ 2020 (2002.04745). The band is measured on
         random-init stacks of this project, 4 to 48 blocks of five schemes with two init rules.

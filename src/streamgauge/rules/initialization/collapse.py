@@ -34,16 +34,19 @@ def token_collapse(
         The head predicts from one token's features. Where they are the same at every position it can only predict
         the frequencies of the tokens, and queries and keys get no gradient that tells positions apart.
     Threshold:
-        Cosine at or above `cut` after the last sublayer, with at most `lost` of the first sublayer's 1 - cosine left.
+        Cosine at or above `cut` after the last sublayer, with at most `lost` of the first sublayer's 1 - cosine left
+        where there are residuals.
         With harm in the loss: error. At initialization it is a prediction only and depends on the wiring: warning
         where there is no residual, or at or above `certain` with the stream un-normed (pre, sandwich ...); info
         where post norms are (healthy Post-LN stacks start at 0.99) and between `cut` and `certain`. Healthy nets
-        with small initial weights reach 0.85 to 0.95. Loaded weights are not judged at initialization.
+        with small initial weights reach 0.85 to 0.95, 48 Pre-LN blocks with Xavier 0.91. Loaded weights are not judged
+        at initialization: trained models that are sound have cosines up to 0.99.
     How to fix:
         Give every sublayer its skip path. Where post norms stand in a deep stack, use B2T, DeepNorm's alpha, or
         move the norm to the branch's input. Scale the branches down by 1/sqrt(2 L).
     Example:
-        An 8-block stack without residuals: 0.62 after the first sublayer, 1.000 after the last. With them: 0.68.
+        24 blocks of width 64 without residuals on bytes: 0.54 after the first block, 1.000 after the last, at init and
+        after 200 steps. The same with Pre-LN: 0.09 at init, 0.52 after 200 steps.
     Source:
         Dong+ 2021 (arXiv 2103.03404); Noci+ 2022 (2206.03126); Cowsik+ 2024 (2403.02579): the angle exponent. The
         cut is a proposal, calibrated on this project's own runs.
@@ -55,9 +58,16 @@ def token_collapse(
     first, last = float(row[read[0]]), float(row[read[-1]])
     if harm.absent or (pretrained and not harm.measured):
         return
-    if last < cut or (len(read) > 1 and 1 - last > lost * (1 - first)):
-        return
     kind = regime(wiring) if wiring is not None else "unrecognised"
+    if last < cut:
+        return
+    if len(read) > 1 and kind != "no residual":
+        if first >= certain:
+            raise CannotJudge(
+                f"the tokens are equal already after the first sublayer (cosine {first:.3f}): vary the input"
+            )
+        if 1 - last > lost * (1 - first):
+            return
     predicted: Severity = "info"
     if kind == "no residual" or (kind not in ("post", "unrecognised") and last >= certain):
         predicted = "warning"

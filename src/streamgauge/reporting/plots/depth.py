@@ -1,0 +1,58 @@
+"""Profiles over depth: a signal against the place in the stack, at the first and at the last step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamgauge.reporting.model import Report
+from streamgauge.reporting.plots.lines import arm_label, axis, colour, curve, ends, numbers
+from streamgauge.reporting.plots.registry import Figure, Panel, signal_plot
+from streamgauge.reporting.signals import view
+
+
+@signal_plot("depth-profile", "over depth")
+def depth_profile(report: Report, signal: str) -> Panel | None:
+    """Every arm's values over the sublayers: thin and dotted at the first step, solid at the last finite one."""
+    shape, traces = view(signal), []
+    unit, spans = "1", [] if shape.neutral is None else [shape.neutral]
+    for index, arm in enumerate(report.arms):
+        readings = arm.readings.get(signal)
+        if readings is None or not readings.values.size:
+            continue
+        unit = readings.unit
+        usable = readings.values > 0 if shape.scale == "log" else np.isfinite(readings.values)
+        rows = np.flatnonzero((usable & np.isfinite(readings.values)).any(axis=1))
+        if not len(rows):
+            continue
+        at = numbers([place.index for place in readings.places], 9)
+        for row, style, width in ((rows[0], "dot", 1.3), (rows[-1], "solid", 2.2)):
+            values = np.where(usable[row], readings.values[row], np.nan)
+            step = int(readings.steps[row])
+            spans += ends(values)
+            line = {"color": colour(index), "dash": style, "width": width}
+            hover = f"{arm_label(arm.name)}, step {step}<br>sublayer %{{x}}: %{{y:.4g}}<extra></extra>"
+            traces.append(curve(at, numbers(values), line, hover))
+            if row == rows[-1] == rows[0]:
+                break
+    if not traces:
+        return None
+    layout = {
+        "xaxis": axis("sublayer, input to output", [], rangemode="tozero"),
+        "yaxis": axis("" if unit in ("", "1") else unit, spans, shape.scale),
+        "showlegend": False,
+        "hovermode": "closest",
+    }
+    if shape.neutral is not None:
+        layout["shapes"] = [
+            {
+                "type": "line",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": shape.neutral,
+                "y1": shape.neutral,
+                "line": {"color": "var(--ink-2)", "width": 1, "dash": "dash"},
+            }
+        ]
+    figure = Figure("", "Over depth: dotted first step, solid last", data=tuple(traces), layout=layout, height=380)
+    return Panel((figure,))

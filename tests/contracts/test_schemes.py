@@ -174,13 +174,32 @@ def test_later_tokens_change_nothing_before_them(scheme: nn.Scheme, norm: str) -
     assert not torch.equal(before[:, 5:], after[:, 5:])
 
 
-@every_norm
-@every_scheme
-def test_compiles_without_a_graph_break(scheme: nn.Scheme, norm: str) -> None:
+def compiled_pair(scheme: nn.Scheme, backend: str) -> tuple[torch.nn.Module, nn.Decoder]:
+    """A model and its compiled form, with every norm in it: compilation is what takes the time here."""
+    kinds = list(nn.NORMS.values())
     torch._dynamo.reset()
-    net = build(scheme, norm)
-    compiled = torch.compile(net, backend="eager", fullgraph=True)
+    torch.manual_seed(0)
+    net = nn.Decoder(VOCAB, len(kinds), WIDTH, HEADS, scheme, lambda site: kinds[site.block % len(kinds)](site.dim))
+    return torch.compile(net, backend=backend, fullgraph=True), net
+
+
+@every_scheme
+def test_compiles_without_a_graph_break(scheme: nn.Scheme) -> None:
+    compiled, net = compiled_pair(scheme, "eager")
     torch.testing.assert_close(compiled(tokens()), net(tokens()))
+
+
+@pytest.mark.slow
+@every_scheme
+def test_compiled_gradients_equal_eager_ones(scheme: nn.Scheme) -> None:
+    compiled, net = compiled_pair(scheme, "aot_eager")
+    grads = []
+    for model in (compiled, net):
+        model.zero_grad()
+        model(tokens()).square().sum().backward()
+        grads.append([p.grad.clone() for p in net.stack.parameters()])
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 @every_norm

@@ -68,5 +68,6 @@ the branch's output (before its scale, if need be). None where no module boundar
 from __future__ import annotations
 
 from streamgauge.wiring.calls import tensors_of
+from streamgauge.wiring.read import read_wiring
 
-__all__ = ["tensors_of"]
+__all__ = ["read_wiring", "tensors_of"]

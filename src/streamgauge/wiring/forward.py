@@ -1,0 +1,91 @@
+"""Run one forward pass under the recorder and leave the model as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from streamgauge.errors import InputError
+from streamgauge.wiring.calls import tensors_of
+from streamgauge.wiring.record import Graph, Recorder
+
+
+def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, list[str]]:
+    """The graph of one forward pass, and notes on what was assumed."""
+    notes: list[str] = []
+    recorder = Recorder()
+    for tensor in [*model.parameters(), *model.buffers()]:
+        recorder.know(tensor)
+    for tensor in tensors_of((args, kwargs)):
+        recorder.feed(tensor)
+    with left_as_it_was(model), torch.no_grad(), recorder.log.attached(model), _Dropouts(recorder), recorder:
+        output = model(*args, **kwargs)
+        outputs = [t for t in tensors_of(output) if t.is_floating_point()]
+        if not outputs:
+            raise InputError(f"{type(model).__name__} returned no tensor; pass the module that computes features")
+        ids = tuple(recorder.touch(t) for t in outputs)
+        primary = recorder.touch(_primary(output, outputs))
+    return Graph(recorder.nodes, recorder.log, ids, primary), notes
+
+
+def _primary(output: Any, outputs: list[Tensor]) -> Tensor:
+    """`logits`, else `last_hidden_state`, else the first tensor."""
+    for name in ("logits", "last_hidden_state"):
+        value = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+        if isinstance(value, Tensor):
+            return value
+    return outputs[0]
+
+
+class _Dropouts(TorchFunctionMode):
+    """In eval mode dropout hands its input through; recorded as a step, so that hooks tell before from after."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _DROPOUTS and isinstance(result, Tensor) and result is args[0]:
+            result = self.recorder.dropout(result)
+        return result
+
+
+_DROPOUTS = frozenset(
+    {
+        nn.functional.dropout,
+        nn.functional.alpha_dropout,
+        nn.functional.feature_alpha_dropout,
+        nn.functional.dropout1d,
+        nn.functional.dropout2d,
+        nn.functional.dropout3d,
+    }
+)
+
+
+@contextmanager
+def left_as_it_was(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; mode, buffers, random state and torch's fast path restored at the end."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(b, b.detach().clone()) for b in model.buffers() if not b.is_meta]
+    fast = torch.backends.mha.get_fastpath_enabled()
+    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
+    try:
+        for module, _ in modes:
+            module.training = False
+        torch.backends.mha.set_fastpath_enabled(False)
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for module, training in modes:
+            module.training = training
+        with torch.no_grad():
+            for buffer, before in buffers:
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)

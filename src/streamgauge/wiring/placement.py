@@ -1,0 +1,145 @@
+"""Where the norms of a join stand: before the branch, after it, and on the sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamgauge.vocabulary import Placement
+from streamgauge.wiring import ops
+from streamgauge.wiring.branch import NORMED, RAW, entry_norms, exit_norm
+from streamgauge.wiring.candidates import Branch, Candidate, Sites
+from streamgauge.wiring.facts import Facts
+from streamgauge.wiring.norms import Site
+from streamgauge.wiring.sums import ONE, Scale, light_step
+
+
+@dataclass
+class Leave:
+    """What becomes of a sum: `stream` is the node that goes on, `site` the one norm that all of it enters, if so."""
+
+    stream: int
+    scale: Scale
+    site: Site | None
+
+
+def leave(facts: Facts, sites: Sites, top: int) -> Leave:
+    """Follow a sum through layout, casts and constant factors to where it is used."""
+    at, scale = top, ONE
+    trail = [top]
+    while True:
+        users = facts.live_users(at)
+        if len(users) != 1:
+            break
+        node = facts.nodes[users[0]]
+        if users[0] in sites.inner and not facts.same(node):
+            break
+        steps = [s for s in light_step(facts, users[0]) if s.node == at]
+        if node.op in ops.PART or not steps or steps[0].scale.scalar or steps[0].scale.vector:
+            break
+        at, scale = users[0], scale.times(steps[0].scale)
+        trail.append(at)
+    return Leave(at, scale, _only_norm(facts, sites, set(trail), at))
+
+
+def _only_norm(facts: Facts, sites: Sites, trail: set[int], at: int) -> Site | None:
+    """The norm that takes all uses of a node, where there is one."""
+    found: set[int] = set()
+    todo = [at]
+    while todo:
+        for user in facts.live_users(todo.pop()):
+            owners = [s for s in sites.inner.get(user, ()) if s.x in trail or facts.root[at] == s.x]
+            if owners:
+                found.update(s.core for s in owners)
+            elif facts.same(facts.nodes[user]):
+                todo.append(user)
+            else:
+                return None
+    return sites.core[found.pop()] if len(found) == 1 else None
+
+
+@dataclass
+class Norms:
+    """The norms around one branch; `partial` of `of` first operations read the stream without the entry norm."""
+
+    entry: Site | None
+    exit: Site | None
+    partial: int = 0
+    of: int = 0
+
+
+def norms_of(facts: Facts, sites: Sites, branch: Branch) -> Norms:
+    """Entry and exit norm of a branch."""
+    bits = list(branch.region.entries.values())
+    normed = sum(1 for b in bits if b & NORMED)
+    raw = sum(1 for b in bits if b & RAW and not b & NORMED)
+    entry = None
+    if normed:
+        found = entry_norms(facts, branch.region, sites.core)
+        entry = found[0] if found else None
+    out = exit_norm(facts, branch.starts, branch.region, sites.core)
+    return Norms(entry, out, raw if entry else 0, len(bits))
+
+
+def name(entry: bool, exit_: bool, post: bool, parallel: bool) -> Placement:
+    """The word for a combination of norms."""
+    if post:
+        return "pre+post" if entry else "post"
+    if entry:
+        return "sandwich" if exit_ else "parallel-pre" if parallel else "pre"
+    return "output" if exit_ else "none"
+
+
+def posts(
+    facts: Facts, sites: Sites, joins: list[Candidate], norms: dict[int, list[Norms]], leaves: dict[int, Leave]
+) -> dict[int, Site | None]:
+    """The post norm of each sum, by its top; the last of a stream is settled by those before it."""
+    found: dict[int, Site | None] = {}
+    for candidate in sorted(joins, key=lambda c: not c.children):
+        top, out = candidate.top, leaves[candidate.top]
+        if out.site is None or candidate.children:
+            found[top] = out.site
+            continue
+        found[top] = _last(facts, sites, candidate, out.site, norms, found, joins)
+    return found
+
+
+def _last(
+    facts: Facts,
+    sites: Sites,
+    candidate: Candidate,
+    site: Site,
+    norms: dict[int, list[Norms]],
+    found: dict[int, Site | None],
+    others: list[Candidate],
+) -> Site | None:
+    shape = _shape(norms[candidate.top])
+    alike: list[bool] = []
+    earlier = candidate.parent
+    while earlier is not None:
+        if _shape(norms[earlier.top]) == shape:
+            alike.append(found.get(earlier.top) is not None)
+        earlier = earlier.parent
+    second = _only_norm(facts, sites, {site.end}, site.end)
+    if second is not None and any(alike):
+        return site
+    if alike:
+        period = _period(candidate, found)
+        return site if (alike[period - 1] if 0 < period <= len(alike) else sum(alike) * 2 > len(alike)) else None
+    elsewhere = [found.get(c.top) is not None for c in others if c.children and _shape(norms[c.top]) == shape]
+    if elsewhere:
+        return site if sum(elsewhere) * 2 > len(elsewhere) else None
+    return site if shape == (False, False) or second is not None else None
+
+
+def _shape(norms: list[Norms]) -> tuple[bool, bool]:
+    return any(n.entry is not None for n in norms), any(n.exit is not None for n in norms)
+
+
+def _period(candidate: Candidate, found: dict[int, Site | None]) -> int:
+    """How many joins ago the same place of the block was, from where post norms occurred; 0 if unknown."""
+    earlier, step = candidate.parent, 1
+    while earlier is not None:
+        if found.get(earlier.top) is not None:
+            return step
+        earlier, step = earlier.parent, step + 1
+    return 0

@@ -39,7 +39,7 @@ class Pass:
         self.has_gradient = False
         self._sites, self._taps = sites, taps
         self._samples: dict[int, dict[str, Sample]] = {index: {} for index in sites}
-        self._measured: dict[tuple[str, int], Tensor] = {}
+        self._measured: dict[int, dict[str, Tensor]] = {index: {} for index in sites}
         self._recent: OrderedDict[tuple[int, int], _Seen] = OrderedDict()
         self._handles: list[RemovableHandle] = []
         self._forward_done: set[int] = set()
@@ -88,13 +88,14 @@ class Pass:
 
     @torch.no_grad()
     def _measure(self, index: int, signals: list[Signal]) -> None:
-        offered: dict[str, Sample | Site] = {**self._samples[index], "site": self._sites[index]}
+        measured = self._measured[index]
+        offered: dict[str, Sample | Site | Tensor] = {**self._samples[index], **measured, "site": self._sites[index]}
         for signal in signals:
             if all(name in offered for name in signal.needs):
                 wanted = [*signal.needs, *(name for name in signal.likes if name in offered)]
                 value = signal.measure(**{name: offered[name] for name in wanted})
                 if value is not None:
-                    self._measured[signal.name, index] = value
+                    measured[signal.name] = offered[signal.name] = value
 
     def close_forward(self) -> None:
         """Forget the tensors seen last: the forward pass is over."""
@@ -119,7 +120,7 @@ class Pass:
             if index not in self._forward_done:
                 self._measure_forward(index)
             self._measure(index, [s for s in SIGNALS.values() if s.level == "place" and s.backward])
-        readings = [(name, index, value) for (name, index), value in self._measured.items()]
+        readings = [(name, index, value) for index, values in self._measured.items() for name, value in values.items()]
         if self._sites:
             order = sorted(self._sites)
             first, last = self._samples[order[0]].get("grad_stream"), self._samples[order[-1]].get("grad_out")

@@ -14,6 +14,7 @@ from streamgauge.gauge.recorder import Recorder
 from streamgauge.gauge.target import Eager, is_compiled, wants_early_eager
 from streamgauge.gauge.undisturbed import undisturbed
 from streamgauge.vocabulary import Wiring
+from streamgauge.wiring import read_wiring
 
 Say = Callable[[str, str], None]
 
@@ -68,15 +69,15 @@ class Sampler:
             self._recorder.begin(args, kwargs)
 
     def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        from streamgauge.wiring import read_wiring
-
         self._reading, self._unread = True, False
         try:
             with undisturbed(self.model):
-                self._use(read_wiring(self.model, *args, **kwargs))
+                wiring = read_wiring(self.model, *args, **kwargs)
         except Exception as error:  # the run goes on with the signals that need no wiring
             why = f"{type(error).__name__}: {error}"
             self._say("wiring", f"the wiring could not be read ({why}); nothing is measured inside the model")
+        else:
+            self._use(wiring)
         finally:
             self._reading = False
 

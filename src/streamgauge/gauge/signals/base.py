@@ -32,7 +32,7 @@ class Signal:
     level     "place": one number per sublayer, "run": one number for the whole run
     needs     the argument names of `measure`. At a place these are Samples, taken by name: `stream` (entering the
               join), `branch`, `out` (the stream leaving it), `grad_stream` and `grad_out` (the loss gradients of the
-              two streams), and `site`
+              two streams), `site`, or the name of a signal registered before, for its value at the same place
     likes     those of its arguments that have a default and are given where there is one
     measure   returns a 0-d tensor, or None where the signal has no meaning
     """
@@ -48,7 +48,7 @@ class Signal:
     @property
     def backward(self) -> bool:
         """True when the signal has to wait for a gradient."""
-        return any(name in BACKWARD for name in self.needs)
+        return any(name in BACKWARD or (name in SIGNALS and SIGNALS[name].backward) for name in self.needs)
 
 
 SIGNALS: Registry[Signal] = Registry("signal")
@@ -61,7 +61,7 @@ def signal(unit: str = "1", level: Level = "place") -> Callable[[F], F]:
         name, parameters = function.__name__, inspect.signature(function).parameters
         needs = tuple(p for p in parameters if parameters[p].default is inspect.Parameter.empty)
         likes = tuple(p for p in parameters if p not in needs)
-        strange = set(parameters) - {*FORWARD, *BACKWARD, "site"}
+        strange = set(parameters) - {*FORWARD, *BACKWARD, "site", *SIGNALS}
         if level == "place" and strange:
             raise ValueError(f"signal {name!r} asks for {sorted(strange)}, which no place offers")
         SIGNALS.add(name, Signal(name, unit, level, inspect.getdoc(function) or "", function, needs, likes))

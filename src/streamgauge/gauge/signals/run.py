@@ -42,14 +42,18 @@ def lr(groups: Iterable[dict[str, Any]]) -> Tensor | float:
 
 @signal(unit="loss", level="run")
 def grad_norm(gradients: Iterable[Tensor]) -> Tensor | None:
-    """sqrt(sum over parameters of ||dL/dp||^2): the global l2 norm before clipping. Not measured without gradients."""
+    """sqrt(sum over parameters of ||dL/dp||^2): the global l2 norm before clipping. Not measured without gradients.
+
+    Each tensor's norm in float32 (float64 for float64 gradients), their sum in float64.
+    """
     dense = [_values(g.detach()) for g in gradients]
     if not dense:
         return None
     squares: list[Tensor] = []
-    for device in dict.fromkeys(g.device for g in dense):
-        norms = torch._foreach_norm([g for g in dense if g.device == device], 2, dtype=wide(device))
-        squares.append(torch.stack(norms).square().sum())
+    for device, dtype in dict.fromkeys((g.device, g.dtype) for g in dense):
+        alike = [g for g in dense if g.device == device and g.dtype == dtype]
+        norms = torch._foreach_norm(alike, 2, dtype=torch.promote_types(dtype, torch.float32))
+        squares.append(torch.stack(norms).to(wide(device)).square().sum())
     return torch.stack([square.to(dense[0].device) for square in squares]).sum().sqrt()
 
 

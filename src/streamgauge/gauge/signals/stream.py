@@ -38,7 +38,9 @@ def cosine(stream: Sample, out: Sample) -> Tensor | None:
 
 
 @signal()
-def cosine_excess(stream: Sample, out: Sample, site: Site, branch: Sample | None = None) -> Tensor | None:
+def cosine_excess(
+    cosine: Tensor, stream: Sample, out: Sample, site: Site, branch: Sample | None = None
+) -> Tensor | None:
     """cos(x, x') less the value that an independent increment gives: 0 when branch and stream are uncorrelated.
 
     For x' = a x + b f with f orthogonal to x the cosine is |a| rms(x) / rms(x'), or with a norm after the addition
@@ -47,9 +49,8 @@ def cosine_excess(stream: Sample, out: Sample, site: Site, branch: Sample | None
     is 0. Not measured where a learned scale, or a branch that no tap shows, would enter the baseline.
     Source: identity A0 of the literature sheet, derived there.
     """
-    measured = cosine(stream, out)
-    expected = _independent(stream, out, site, branch)
-    return None if measured is None or expected is None else measured - expected
+    independent = _independent(stream, out, site, branch)
+    return None if independent is None else cosine - independent
 
 
 def _independent(stream: Sample, out: Sample, site: Site, branch: Sample | None) -> Tensor | None:

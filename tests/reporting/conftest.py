@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,6 +25,35 @@ from streamgauge.vocabulary import (
 )
 
 ENTROPY = 3.17
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "browser: needs Chromium; left out without one, except where CI=true")
+
+
+def browser() -> str | None:
+    """The path of a Chromium, from $CHROMIUM or the search path."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a Chromium its tests are deselected on a user's machine; in CI they stay, and fail."""
+    if browser() or os.environ.get("CI") == "true":
+        return
+    left_out = [item for item in items if item.get_closest_marker("browser")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("browser")]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The browser that looks at the report."""
+    path = browser()
+    if path is None:
+        pytest.fail("no Chromium: install one (apt-get install chromium) or set CHROMIUM to its path")
+    return path
 
 
 def wiring(placement: str, layers: int) -> Wiring:

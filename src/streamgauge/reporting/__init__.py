@@ -6,7 +6,7 @@ from streamgauge.reporting.drawing import draw
 from streamgauge.reporting.json import to_json
 from streamgauge.reporting.model import Arm, Data, Report
 from streamgauge.reporting.page import render
-from streamgauge.reporting.plots import PLOTS, plot, signal_plot
+from streamgauge.reporting.plots import PLOTS, Panel, plot, signal_plot
 from streamgauge.reporting.summary import Summary, summarise
 from streamgauge.reporting.terminal import arms_table, findings_text, plain, show, verdict_line
 
@@ -14,6 +14,7 @@ __all__ = [
     "PLOTS",
     "Arm",
     "Data",
+    "Panel",
     "Report",
     "Summary",
     "arms_table",

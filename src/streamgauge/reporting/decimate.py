@@ -48,16 +48,17 @@ def block_means(values: Floats, broken: Bools, rows: int, columns: int) -> Block
 
 
 def smooth(values: Floats, window: int) -> Floats:
-    """Centred moving average over the finite values within `window` entries; NaN where an entry is not finite."""
+    """Centred moving average over the finite values within `window` entries; NaN where an entry is not finite.
+
+    Summed window by window: with running sums one spike would cost the digits of everything after it.
+    """
     finite = np.isfinite(values)
-    if window <= 1 or not finite.any():
+    window = min(window, len(values))
+    if window <= 1:
         return np.where(finite, values, np.nan)
-    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, values, 0.0))])
-    counts = np.concatenate([[0.0], np.cumsum(finite)])
-    at = np.arange(len(values))
-    low, high = np.maximum(at - window // 2, 0), np.minimum(at + (window + 1) // 2, len(values))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (sums[high] - sums[low]) / (counts[high] - counts[low])
+    box = np.ones(window)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        mean = np.convolve(np.where(finite, values, 0.0), box, "same") / np.convolve(finite, box, "same")
     return np.where(finite, mean, np.nan)
 
 
@@ -69,6 +70,11 @@ def envelope(steps: Ints, values: Floats, most: int) -> tuple[Floats, Floats, Fl
     finite = np.isfinite(values)
     low = np.minimum.reduceat(np.where(finite, values, np.inf), cuts)
     high = np.maximum.reduceat(np.where(finite, values, -np.inf), cuts)
-    centre = np.add.reduceat(steps.astype(np.float64), cuts) / np.diff([*cuts, len(values)])
     kept = low <= high
-    return centre[kept], low[kept], high[kept]
+    return centres(steps, most)[kept], low[kept], high[kept]
+
+
+def centres(steps: Ints, most: int) -> Floats:
+    """The mean step of each of at most `most` blocks."""
+    cuts = starts(len(steps), most)
+    return np.asarray(np.add.reduceat(steps.astype(np.float64), cuts) / np.diff([*cuts, len(steps)]))

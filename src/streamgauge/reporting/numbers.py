@@ -13,8 +13,8 @@ MISSING = "–"
 def shown(value: object, digits: int = 4) -> str:
     """A value as short text: four significant digits, "–" for None, "not finite (nan)" said in words.
 
-    >>> shown(0.000012345), shown(2.5), shown(None), shown(float("inf")), shown(1234567)
-    ('1.234e-05', '2.5', '–', 'not finite (inf)', '1,234,567')
+    >>> shown(0.000012346), shown(2.5), shown(None), shown(float("inf")), shown(1234567)
+    ('1.235e-5', '2.5', '–', 'not finite (inf)', '1,234,567')
     """
     if value is None:
         return MISSING
@@ -27,7 +27,10 @@ def shown(value: object, digits: int = 4) -> str:
             return f"not finite ({value})"
         if value == int(value) and abs(value) < 10_000:
             return str(int(value))
-        return f"{value:,.0f}" if 10_000 <= abs(value) < 1e7 else f"{value:.{digits}g}"
+        if 10_000 <= abs(value) < 1e7:
+            return f"{value:,.0f}"
+        mantissa, _, exponent = f"{value:.{digits}g}".partition("e")
+        return f"{mantissa}e{int(exponent)}" if exponent else mantissa
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={shown(entry)}" for key, entry in value.items()) or MISSING
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamgauge.reporting.decimate import Floats, Ints, envelope, smooth, starts
+from streamgauge.reporting.decimate import Floats, Ints, block_means, centres, envelope, smooth
 from streamgauge.reporting.numbers import shown
 from streamgauge.vocabulary import Readings
 
@@ -110,7 +110,7 @@ def band(steps: Ints, values: Floats, arm: int) -> dict[str, Any]:
 
 
 def average(steps: Ints, values: Floats, line: dict[str, Any], hover: str) -> dict[str, Any]:
-    """The moving average of a long series, at `POINTS` of its steps and the last."""
-    picked = np.unique(np.append(starts(len(values), POINTS), len(values) - 1))
-    mean = smooth(values, max(len(values) // SMOOTHED, 1))
-    return {**curve(numbers(steps[picked], 9), numbers(mean[picked]), line, hover), "connectgaps": False}
+    """The moving average of a series that is block-averaged to `POINTS` first."""
+    means = block_means(values[None], ~np.isfinite(values[None]), 1, POINTS).mean[0]
+    mean = smooth(means, len(means) // SMOOTHED)
+    return {**curve(numbers(centres(steps, POINTS), 9), numbers(mean), line, hover), "connectgaps": False}

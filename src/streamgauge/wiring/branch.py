@@ -93,9 +93,7 @@ def _feeds(facts: Facts, site: Site) -> list[int]:
     return [j for i in site.inner for j in facts.nodes[i].inputs]
 
 
-def exit_norm(
-    facts: Facts, starts: Iterable[tuple[int, bool]], region: Region, cores: dict[int, Site]
-) -> Site | None:
+def exit_norm(facts: Facts, starts: Iterable[tuple[int, bool]], region: Region, cores: dict[int, Site]) -> Site | None:
     """The norm that the branch's last heavy operation passes before the sum."""
     todo = [i for i, passed in starts if not passed]
     seen: set[int] = set()
@@ -151,9 +149,11 @@ def mixing(facts: Facts, region: Region) -> dict[int, int | None]:
         elif node.op in ops.CONV:
             if _kernel(facts, i) > 1:
                 found[i] = None
-        elif node.op in ops.MIXING or ("::" in node.op and facts.heavy[i]):
-            found[i] = None
-        elif node.op in ("stack", "cat") and len(node.inputs) > 2 and _looped(facts, i):
+        elif (
+            node.op in ops.MIXING
+            or ("::" in node.op and facts.heavy[i])
+            or (node.op in ("stack", "cat") and len(node.inputs) > 2 and _looped(facts, i))
+        ):
             found[i] = None
     return found
 

@@ -37,10 +37,10 @@ def _collect(value: Any, found: list[Tensor]) -> None:
 
 
 class Call(NamedTuple):
-    """One execution of a module: the `count`-th of the module at `path`, inside call `parent` (-1 for the root)."""
+    """One execution of a module: the `times`-th of the module at `path`, inside call `parent` (-1 for the root)."""
 
     path: str
-    count: int
+    times: int
     parent: int
 
 

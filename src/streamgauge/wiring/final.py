@@ -37,11 +37,12 @@ def roles(
             continue
         after = True
         found.setdefault(core, "other" if reach[core] == PASSED else "final")
-    first = min((c.top for c in candidates), default=-1)
-    for site in sites.all:
-        if site.core not in found and 0 <= site.core < first and not facts.heavy[facts.root[site.x]]:
-            found[site.core] = "embedding"
     _inside(facts, sites, candidates, found)
+    first = min((c.top for c in candidates), default=-1)
+    within = {i for c in candidates for b in c.branches for i in b.region.reach}
+    for site in sites.all:
+        if site.core < first and site.core not in within:
+            found.setdefault(site.core, "embedding")
     return after, found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 
-from streamgauge.vocabulary import Join, Norm, NormKind, Placement, Wiring
+from streamgauge.vocabulary import Join, Norm, Placement, Wiring
 from streamgauge.wiring import final, placement, taps, unjoined
 from streamgauge.wiring.branch import kind_of
 from streamgauge.wiring.candidates import Branch, Candidate, Sites, find_candidates
@@ -16,7 +16,7 @@ from streamgauge.wiring.forward import record
 from streamgauge.wiring.norms import Site, find_norms
 from streamgauge.wiring.record import Graph
 from streamgauge.wiring.streams import drop_inner, link
-from streamgauge.wiring.sums import Scale, find_sums
+from streamgauge.wiring.sums import Scale, find_sums, light_step
 
 
 def read_wiring(model: nn.Module, *args: Any, **kwargs: Any) -> Wiring:
@@ -53,9 +53,7 @@ class _Reader:
             while candidate.parent is not None and candidate.parent.top not in tops:
                 candidate.parent = candidate.parent.parent
         self.candidates = kept
-        self.norms = {
-            c.top: [placement.norms_of(self.facts, self.sites, b) for b in c.branches] for c in kept
-        }
+        self.norms = {c.top: [placement.norms_of(self.facts, self.sites, b) for b in c.branches] for c in kept}
         self.leaves = {c.top: placement.leave(self.facts, self.sites, c.top) for c in kept}
         self.posts = placement.posts(self.facts, self.sites, kept, self.norms, self.leaves)
 
@@ -151,8 +149,6 @@ class _Reader:
 
     def _deeper(self, node: int, top: int) -> Any:
         """The branch before its scale, where no boundary shows it after."""
-        from streamgauge.wiring.sums import light_step
-
         while node not in self.sites.tail and not self.facts.heavy[node]:
             steps = light_step(self.facts, node)
             if len(steps) != 1:
@@ -180,9 +176,4 @@ def _scale(scale: Scale, vector: bool) -> Any:
 
 
 def _numbered(join: Join, index: int) -> Join:
-    from dataclasses import replace
-
     return replace(join, index=index)
-
-
-__all__ = ["NormKind", "read_graph", "read_wiring", "torch"]

@@ -75,11 +75,11 @@ class _Signature(NamedTuple):
     written: frozenset[int | str]
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that keeps `nodes`; views and in-place writes are followed through the storages."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.nodes: list[Node] = []
         self.log = CallLog(self.touch, self.adopt)
         self.guessed: set[str] = set()
@@ -121,7 +121,7 @@ class Recorder(TorchDispatchMode):
         node.trained = op == "parameter"
         if not node.data and not node.trained:
             node.value = _number(tensor)
-        memory = self._memories.setdefault(key, _Memory(StorageWeakRef(tensor.untyped_storage())))
+        memory = self._memories.setdefault(key, _Memory(_weak(tensor.untyped_storage())))
         memory.nodes[geometry] = (node.id, len(memory.writes))
 
     # -- values -------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Recorder(TorchDispatchMode):
         storage = tensor.untyped_storage()
         memory = self._memories.get(storage._cdata)
         if memory is None or not aliases:
-            memory = self._memories[storage._cdata] = _Memory(StorageWeakRef(storage))
+            memory = self._memories[storage._cdata] = _Memory(_weak(storage))
         memory.nodes[_geometry(tensor)] = (node.id, len(memory.writes))
 
     def _write(self, node: Node, tensor: Tensor) -> None:
@@ -267,8 +267,13 @@ class Recorder(TorchDispatchMode):
         return value
 
 
+def _weak(storage: torch.UntypedStorage) -> StorageWeakRef:
+    """Keeps the storage's address from being used again, but not its memory."""
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
 def _geometry(tensor: Tensor) -> Geometry:
-    return tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+    return int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def _number(tensor: Tensor) -> float | None:
@@ -286,7 +291,9 @@ def _read_signature(func: Any) -> _Signature:
             written.add(argument.name if argument.kwarg_only else i)
     if written and name.endswith("_") and not name.endswith("__"):
         name = name[:-1]
-    return _Signature(name if space in ("aten", "prims", "_c10d_functional") else f"{space}::{name}", frozenset(written))
+    return _Signature(
+        name if space in ("aten", "prims", "_c10d_functional") else f"{space}::{name}", frozenset(written)
+    )
 
 
 @dataclass

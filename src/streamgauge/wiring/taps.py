@@ -51,4 +51,4 @@ class Taps:
 
     def _tap(self, crossing: Crossing) -> Tap:
         call = self.facts.graph.log.calls[crossing.call]
-        return Tap(call.path, cast("Literal['input', 'output']", crossing.side), crossing.slot, call.count)
+        return Tap(call.path, cast("Literal['input', 'output']", crossing.side), crossing.slot, call.times)

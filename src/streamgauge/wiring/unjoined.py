@@ -7,10 +7,11 @@ skip, unless a join lies between.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from streamgauge.vocabulary import BranchKind, Join
 from streamgauge.wiring import ops
-from streamgauge.wiring.branch import Region, kind_of, region_of, walk
+from streamgauge.wiring.branch import Region, kind_of, mixing, region_of, walk
 from streamgauge.wiring.candidates import Candidate, Sites
 from streamgauge.wiring.facts import Facts
 from streamgauge.wiring.taps import Taps
@@ -28,12 +29,18 @@ class _Stretch:
     norm: bool
     join: bool
 
+    @property
+    def plain(self) -> bool:
+        """Nothing but layout, bias and products with weights."""
+        return not (self.norm or self.nonlinear or self.join) and self.kind in (None, "ffn")
+
 
 def find(facts: Facts, sites: Sites, taps: Taps, candidates: list[Candidate]) -> list[tuple[int, Join]]:
     """The unjoined sublayers, each with the node of its output."""
     tops = {c.top for c in candidates}
-    stretches = [_stretch(facts, sites, a, b, tops) for a, b in _pairs(facts)]
-    found = [*_mixers(facts, stretches), *_ffns(facts, stretches)]
+    stretches = [_stretch(facts, sites, a, b, tops) for a, b in _pairs(facts, candidates)]
+    mixers = _mixers(facts, stretches)
+    found = [*mixers, *_ffns(facts, stretches, mixers)]
     streams = {facts.nodes[c.top].numel for c in candidates}
     widths = streams | {facts.nodes[end].numel for _, end, kind in found if kind != "ffn"}
     if not widths:
@@ -50,45 +57,35 @@ def find(facts: Facts, sites: Sites, taps: Taps, candidates: list[Candidate]) ->
     return made
 
 
-def _pairs(facts: Facts) -> list[tuple[int, int]]:
-    """Neighbouring cuts on the way to the primary output; a memory that later parts read is not counted as a skip."""
-    primary = facts.graph.primary
-    light, past = walk(facts, [(primary, False)], 0)
+def _pairs(facts: Facts, candidates: list[Candidate]) -> list[tuple[int, int]]:
+    """Neighbouring cuts on the way to the primary output.
+
+    A memory that a decoder reads again and again is no skip: the stretch that it spans is cut without it.
+    """
+    light, past = walk(facts, [(facts.graph.primary, False)], 0)
     way = sorted(light | past)
     inside = set(way)
     last = {i: max((u for u in facts.live_users(i) if u in inside), default=i) for i in way}
-    pairs: list[tuple[int, int]] = []
-    begin = 0
-    while begin < len(way):
-        cuts, open_until = [], -1
-        for i in way[begin:]:
-            if open_until <= i:
-                cuts.append(i)
-            open_until = max(open_until, last[i])
-        pairs.extend(zip(cuts, cuts[1:], strict=False))
-        gap = max(pairs[-len(cuts) + 1 :], key=lambda p: _between(way, p), default=(0, 0))
-        if len(cuts) < 2 or last[gap[0]] < gap[1] or _between(way, gap) < 20 or gap[0] in _seen(pairs, gap):
-            break
-        memory = gap[0]
-        rest = [i for i in way if memory < i <= gap[1]]
-        last[memory] = memory
-        pairs = [p for p in pairs if p != gap]
-        cuts, open_until = [], -1
-        for i in rest:
-            if open_until <= i:
-                cuts.append(i)
-            open_until = max(open_until, last[i])
-        pairs.extend(zip(cuts, cuts[1:], strict=False))
-        break
-    return sorted(pairs)
+    pairs = _cut(way, last)
+    if not pairs:
+        return pairs
+    memory, end = max(pairs, key=lambda pair: pair[1] - pair[0])
+    if any(c.skip.node <= memory < c.top for c in candidates):
+        return pairs
+    if len(mixing(facts, region_of(facts, [(end, False)], memory, {}))) < 3:
+        return pairs
+    last[memory] = memory
+    finer = _cut([i for i in way if memory < i <= end], last)
+    return sorted([pair for pair in pairs if pair != (memory, end)] + finer)
 
 
-def _between(way: list[int], pair: tuple[int, int]) -> int:
-    return pair[1] - pair[0]
-
-
-def _seen(pairs: list[tuple[int, int]], gap: tuple[int, int]) -> set[int]:
-    return {a for a, b in pairs if (a, b) != gap}
+def _cut(way: list[int], last: dict[int, int]) -> list[tuple[int, int]]:
+    cuts, open_until = [], -1
+    for i in way:
+        if open_until <= i:
+            cuts.append(i)
+        open_until = max(open_until, last[i])
+    return list(pairwise(cuts))
 
 
 def _stretch(facts: Facts, sites: Sites, start: int, end: int, tops: set[int]) -> _Stretch:
@@ -102,45 +99,50 @@ def _stretch(facts: Facts, sites: Sites, start: int, end: int, tops: set[int]) -
 
 
 def _mixers(facts: Facts, stretches: list[_Stretch]) -> list[tuple[int, int, BranchKind]]:
+    """Operations across tokens, each with at most one product before and one after, and the norm before."""
     found: list[tuple[int, int, BranchKind]] = []
     for at, stretch in enumerate(stretches):
-        if stretch.kind in (None, "ffn"):
+        if stretch.kind is None or stretch.kind == "ffn":
             continue
-        end, i = stretch.end, at + 1
-        while i < len(stretches) and not (stretches[i].norm or stretches[i].nonlinear or stretches[i].join):
-            following = stretches[i]
-            if following.kind not in (None, "ffn") or following.products > 1:
-                break
+        first = at
+        while first > 0 and stretches[first - 1].plain and sum(s.products for s in stretches[first - 1 : at]) < 2:
+            first -= 1
+        while first < at and not stretches[first].products:
+            first += 1
+        start, end, i = _before_norm(stretches, first), stretch.end, at + 1
+        while i < len(stretches) and stretches[i].plain and not stretches[i].products:
             i += 1
-            if following.products == 1:
-                if _size(facts, following.end) == _size(facts, stretch.start):
-                    end = _last_light(facts, stretches, i, following.end)
-                break
-        start = _before_norm(stretches, at)
-        if _size(facts, end) == _size(facts, start):
-            found.append((start, end, stretch.kind or "mixer"))
+        lone = i < len(stretches) and stretches[i].plain and stretches[i].products == 1
+        if lone and facts.nodes[stretches[i].end].numel == facts.nodes[start].numel:
+            end = _last_light(facts, stretches, i + 1, stretches[i].end)
+        if facts.nodes[end].numel == facts.nodes[start].numel:
+            found.append((start, end, stretch.kind))
     return found
 
 
-def _ffns(facts: Facts, stretches: list[_Stretch]) -> list[tuple[int, int, BranchKind]]:
+def _ffns(
+    facts: Facts, stretches: list[_Stretch], taken: list[tuple[int, int, BranchKind]]
+) -> list[tuple[int, int, BranchKind]]:
+    """Two products with a nonlinearity between, back to the size at the start."""
     found: list[tuple[int, int, BranchKind]] = []
+    free = [s for s in stretches if not any(a <= s.start and s.end <= b for a, b, _ in taken)]
     at = 0
-    while at < len(stretches):
+    while at < len(free):
         products, nonlinear, end = 0, False, -1
-        for i in range(at, len(stretches)):
-            stretch = stretches[i]
-            if stretch.join or stretch.kind not in (None, "ffn") or (i == at and not stretch.products):
+        for i in range(at, len(free)):
+            stretch = free[i]
+            gap = i > at and stretch.start != free[i - 1].end
+            if gap or stretch.join or stretch.kind not in (None, "ffn") or (i == at and not stretch.products):
                 break
-            nonlinear |= stretch.nonlinear and products + stretch.products > 0
             products += stretch.products
-            if products > 1 and nonlinear and _size(facts, stretch.end) == _size(facts, stretches[at].start):
+            nonlinear |= stretch.nonlinear
+            if products > 1 and nonlinear and facts.nodes[stretch.end].numel == facts.nodes[free[at].start].numel:
                 end = i
                 break
         if end < 0:
             at += 1
             continue
-        last = _last_light(facts, stretches, end + 1, stretches[end].end)
-        found.append((_before_norm(stretches, at), last, "ffn"))
+        found.append((_before_norm(free, at), _last_light(facts, free, end + 1, free[end].end), "ffn"))
         at = end + 1
     return found
 
@@ -167,8 +169,3 @@ def _last_light(facts: Facts, stretches: list[_Stretch], i: int, end: int) -> in
             break
         end, i = stretches[i].end, i + 1
     return end
-
-
-def _size(facts: Facts, i: int) -> tuple[int, int]:
-    node = facts.nodes[i]
-    return node.numel, node.shape[-1] if node.shape else 1

@@ -96,4 +96,4 @@ def test_nothing_to_draw(alone: Callable[..., Report]) -> None:
     empty = Readings("stream_rms", np.empty((0, 2)), np.empty(0, dtype=np.int64), (Place(0, "a"), Place(1, "b")), "1")
     assert layer_by_step(alone(readings={"stream_rms": empty}), "stream_rms") is None
     nothing = readings("stream_rms", [[math.nan, math.nan]])
-    assert (decode(heat_of(alone(readings={"stream_rms": nothing}), "stream_rms")) == UNMEASURED).all()
+    assert (decode(heat_of(alone(readings={"stream_rms": nothing}), "stream_rms")) == BROKEN).all()

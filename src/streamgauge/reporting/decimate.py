@@ -43,7 +43,11 @@ def block_means(values: Floats, broken: Bools, rows: int, columns: int) -> Block
         return np.asarray(np.add.reduceat(narrow, cut_rows, axis=0))
 
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        mean = total(np.where(finite, values, 0.0)) / total(finite.astype(np.float64))
+        if finite.all():
+            sizes = [np.diff([*cuts, size]) for cuts, size in zip((cut_rows, cut_columns), values.shape, strict=True)]
+            mean = total(values) / np.outer(*sizes)
+        else:
+            mean = total(np.where(finite, values, 0.0)) / total(finite.astype(np.float64))
     return Blocks(mean, total(broken.astype(np.float64)) > 0 if broken.any() else np.zeros(mean.shape, dtype=bool))
 
 

@@ -31,7 +31,7 @@ def depth_profile(report: Report, signal: str) -> Panel | None:
             spans += ends(values)
             line = {"color": colour(index), "dash": style, "width": width}
             hover = f"{arm_label(arm.name)}, step {step}<br>sublayer %{{x}}: %{{y:.4g}}<extra></extra>"
-            traces.append(curve(at, numbers(values), line, hover))
+            traces.append(curve(at, numbers(values, 4), line, hover))
             if row == rows[-1] == rows[0]:
                 break
     if not traces:

@@ -17,7 +17,7 @@ from streamgauge.reporting.signals import View, view
 from streamgauge.vocabulary import Readings
 
 COLUMNS, ROWS = 400, 250
-CELLS = 1_500_000  # in one report; a cell takes 2.7 bytes
+CELLS = 1_000_000  # in one report; a cell takes 2.7 bytes
 SAMPLED = 200_000  # values that the ends of a diverging scale are estimated from
 DECADES = 10.0  # a log scale shows at most this many, down from its upper end
 UNMEASURED, BROKEN, NOTHING = 65_535, 65_534, 65_533  # codes of cells that have no number
@@ -43,8 +43,8 @@ def layer_by_step(report: Report, signal: str) -> Panel | None:
         return None
     shape, scaled = view(signal), [_scaled(readings, view(signal)) for _, _, readings in measured]
     span = _span(shape, [values for values, _ in scaled])
-    signals = len({name for arm in report.arms for name in arm.readings})
-    budget = CELLS // max(signals * len(report.arms), 1)
+    maps = sum(r.places[0].index >= 0 for arm in report.arms for r in arm.readings.values() if r.places)
+    budget = CELLS // max(maps, 1)
     figures, broken = [], False
     height = 330 if len(measured) <= 2 else 180
     for (index, arm, readings), (values, nothing) in zip(measured, scaled, strict=True):
@@ -59,13 +59,15 @@ def layer_by_step(report: Report, signal: str) -> Panel | None:
 def broken_cells(readings: Readings) -> Bools:
     """Entries that were measured and are not finite.
 
-    inf always; NaN at a place and at a step where the signal has been measured otherwise.
+    inf always; NaN at every place that has a number at some step. A place of NaN alone was not measured, unless all are
+    so: a step stands in the readings only because something was recorded at it.
     """
     values = readings.values
     gap = np.isnan(values)
     if not gap.any():
         return np.asarray(np.isinf(values))
     place = ~gap.all(axis=0, keepdims=True)
+    place = place if place.any() else ~place
     return np.asarray(np.isinf(values) | (gap & place))
 
 

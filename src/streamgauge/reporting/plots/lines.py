@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from streamgauge.reporting.decimate import Floats, Ints, block_means, centres, envelope, smooth
+from streamgauge.reporting.model import Report
 from streamgauge.reporting.numbers import shown
 from streamgauge.vocabulary import Readings
 
 COLOURS = 8
 DASHES = ("solid", "dash", "dot", "dashdot")
-POINTS = 400
-BAND = 100
+POINTS = 400  # of a line, fewer where there are many arms
 SMOOTHED = 50  # one smoothed point averages over this part of the run: 1 / 50 of its steps
 
 
@@ -26,6 +26,11 @@ def colour(arm: int) -> str:
 def dash(arm: int) -> str:
     """The dash that tells arms of one colour apart."""
     return DASHES[(arm // COLOURS) % len(DASHES)]
+
+
+def points(report: Report) -> int:
+    """How many points a line may take: the fewer, the more arms there are."""
+    return min(POINTS, max(8 * POINTS // max(len(report.arms), 1), 60))
 
 
 def numbers(values: Any, digits: int = 5) -> list[float | None]:
@@ -92,9 +97,9 @@ def curve(x: list[float | None], y: list[float | None], line: dict[str, Any], ho
     }
 
 
-def band(steps: Ints, values: Floats, arm: int) -> dict[str, Any]:
-    """The envelope of a long series as a filled area."""
-    at, low, high = envelope(steps, values, BAND)
+def band(steps: Ints, values: Floats, arm: int, most: int) -> dict[str, Any]:
+    """The envelope of a long series as a filled area of at most `most` blocks."""
+    at, low, high = envelope(steps, values, most)
     return {
         "type": "scatter",
         "mode": "lines",
@@ -109,8 +114,8 @@ def band(steps: Ints, values: Floats, arm: int) -> dict[str, Any]:
     }
 
 
-def average(steps: Ints, values: Floats, line: dict[str, Any], hover: str) -> dict[str, Any]:
-    """The moving average of a series that is block-averaged to `POINTS` first."""
-    means = block_means(values[None], ~np.isfinite(values[None]), 1, POINTS).mean[0]
+def average(steps: Ints, values: Floats, line: dict[str, Any], hover: str, most: int) -> dict[str, Any]:
+    """The moving average of a series that is block-averaged to at most `most` points first."""
+    means = block_means(values[None], ~np.isfinite(values[None]), 1, most).mean[0]
     mean = smooth(means, len(means) // SMOOTHED)
-    return {**curve(numbers(centres(steps, POINTS), 9), numbers(mean), line, hover), "connectgaps": False}
+    return {**curve(numbers(centres(steps, most), 9), numbers(mean), line, hover), "connectgaps": False}

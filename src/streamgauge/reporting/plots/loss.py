@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from streamgauge.reporting.decimate import starts
 from streamgauge.reporting.model import Arm, Report
 from streamgauge.reporting.plots.lines import (
-    BAND,
     arm_label,
     average,
     axis,
@@ -20,6 +20,7 @@ from streamgauge.reporting.plots.lines import (
     ends,
     log_ticks,
     numbers,
+    points,
     with_unit,
 )
 from streamgauge.reporting.plots.registry import Figure, Panel, plot
@@ -41,8 +42,8 @@ def loss_curves(report: Report) -> Panel | None:
             if readings is not None:
                 end = max(end, int(readings.steps[-1]))
                 spans += ends(readings.values)
-        traces += _training(train, arm.name, index) if train is not None else []
-        traces += [_validation(val, arm.name, index, legend=train is None)] if val is not None else []
+        traces += _training(train, arm.name, index, points(report)) if train is not None else []
+        traces += [_validation(val, arm.name, index, points(report), legend=train is None)] if val is not None else []
     if not traces:
         return None
     if entropy is not None:
@@ -68,13 +69,13 @@ def _usable(readings: Readings | None) -> Readings | None:
     return readings if readings is not None and readings.values.size else None
 
 
-def _training(readings: Readings, name: str, index: int) -> list[dict[str, Any]]:
+def _training(readings: Readings, name: str, index: int, most: int) -> list[dict[str, Any]]:
     values, label, group = column(readings), arm_label(name), {"legendgroup": str(index)}
     line = {"color": colour(index), "dash": dash(index), "width": 2}
     hover = f"{label}<br>step %{{x}}: training %{{y:.4f}}<extra></extra>"
-    traces = [{**average(readings.steps, values, line, hover), **group, "name": label}]
-    if len(values) > BAND:
-        traces.insert(0, band(readings.steps, values, index))
+    traces = [{**average(readings.steps, values, line, hover, most), **group, "name": label}]
+    if len(values) > most // 4:
+        traces.insert(0, band(readings.steps, values, index, most // 4))
     broken = np.flatnonzero(~np.isfinite(values))
     if len(broken):
         before = values[: broken[0]][np.isfinite(values[: broken[0]])]
@@ -86,10 +87,11 @@ def _training(readings: Readings, name: str, index: int) -> list[dict[str, Any]]
     return traces
 
 
-def _validation(readings: Readings, name: str, index: int, legend: bool) -> dict[str, Any]:
+def _validation(readings: Readings, name: str, index: int, most: int, legend: bool) -> dict[str, Any]:
     hover = f"{arm_label(name)}<br>step %{{x}}: validation %{{y:.4f}}<extra></extra>"
+    picked = np.unique(np.append(starts(len(readings), most // 4), len(readings) - 1))
     return {
-        **curve(numbers(readings.steps, 9), numbers(column(readings)), {"color": colour(index)}, hover),
+        **curve(numbers(readings.steps[picked], 9), numbers(column(readings)[picked]), {"color": colour(index)}, hover),
         "mode": "markers",
         "marker": {"color": colour(index), "size": 8, "line": {"color": "var(--surface)", "width": 1.5}},
         "legendgroup": str(index),

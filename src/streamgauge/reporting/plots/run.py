@@ -9,7 +9,6 @@ import numpy as np
 from streamgauge.reporting.decimate import Floats, envelope
 from streamgauge.reporting.model import Arm, Report
 from streamgauge.reporting.plots.lines import (
-    POINTS,
     arm_label,
     average,
     axis,
@@ -20,6 +19,7 @@ from streamgauge.reporting.plots.lines import (
     dash,
     ends,
     numbers,
+    points,
     with_unit,
 )
 from streamgauge.reporting.plots.registry import Figure, Panel, plot
@@ -49,7 +49,7 @@ def _figure(report: Report, signal: str, view: View) -> Figure | None:
             continue
         unit = readings.unit
         spans += ends(values)
-        traces += _traces(arm, index, readings, values, view)
+        traces += _traces(arm, index, readings, values, view, points(report))
         finals.append(f"{arm.name} {with_unit(float(values[np.isfinite(values)][-1]), unit)}")
     if not traces:
         return None
@@ -64,11 +64,11 @@ def _figure(report: Report, signal: str, view: View) -> Figure | None:
     return Figure(text, title, data=tuple(traces), layout=layout, height=220)
 
 
-def _traces(arm: Arm, index: int, readings: Readings, values: Floats, view: View) -> list[dict[str, Any]]:
+def _traces(arm: Arm, index: int, readings: Readings, values: Floats, view: View, most: int) -> list[dict[str, Any]]:
     line = {"color": colour(index), "dash": dash(index), "width": 1.6}
     hover = f"{arm_label(arm.name)}<br>step %{{x}}: %{{y:.4g}}<extra></extra>"
     if view.noisy:
-        return [band(readings.steps, values, index), average(readings.steps, values, line, hover)]
-    steps, low, high = envelope(readings.steps, values, POINTS)
+        return [band(readings.steps, values, index, most // 4), average(readings.steps, values, line, hover, most)]
+    steps, low, high = envelope(readings.steps, values, most)
     middle = np.sqrt(low) * np.sqrt(high) if view.scale == "log" else (low + high) / 2
     return [curve(numbers(steps, 9), numbers(middle), line, hover)]

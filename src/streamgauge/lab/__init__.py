@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from streamgauge.lab.compare import compare
+from streamgauge.lab.arms import compare
 from streamgauge.lab.comparison import AXES, Comparison
 from streamgauge.lab.config import Config
 from streamgauge.lab.corpus import VOCAB, Corpus, load, standard_library, text
+from streamgauge.lab.loop import Result, build, train, validate
 from streamgauge.lab.presets import PRESETS
 from streamgauge.lab.record import RECORD, Record
 from streamgauge.lab.summary import Row, summary
-from streamgauge.lab.train import Result, build, train, validate
 
 __all__ = [
     "AXES",

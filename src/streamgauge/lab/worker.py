@@ -17,7 +17,7 @@ import torch
 
 from streamgauge.errors import InputError
 from streamgauge.lab.config import Config
-from streamgauge.lab.train import train
+from streamgauge.lab.loop import train
 
 THREADS = 1
 

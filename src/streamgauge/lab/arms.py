@@ -11,13 +11,15 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import torch
+
 from streamgauge.errors import InputError
 from streamgauge.lab.comparison import Comparison
 from streamgauge.lab.config import Config
 from streamgauge.lab.corpus import load
+from streamgauge.lab.loop import build
 from streamgauge.lab.progress import Display
 from streamgauge.lab.record import Record, emptied, opened
-from streamgauge.lab.train import build
 
 # Waiting OpenMP threads must sleep: on busy cores spinning ones made training 3 to 25 times slower.
 QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
@@ -49,8 +51,9 @@ def compare(
         raise InputError(f"workers: {workers} is below 1; give the number of processes to run at a time")
     corpus, arms = load(spec.base.data), spec.arms()
     corpus.check(spec.base.context)
-    for config in arms.values():
-        build(config, device="meta")
+    with torch.random.fork_rng(devices=()):
+        for config in {(c.scheme, c.norm, c.init, c.depth): c for c in arms.values()}.values():
+            build(config)
     record = opened(out, spec, corpus.facts(), command or spec.command(out), resume)
     left = [arm for arm in arms if record.arms[arm].status != "finished"]
     with Display(left, spec.base.steps, shown=progress) as display:

@@ -18,6 +18,10 @@ from streamgauge.wiring.record import Graph, Recorder
 def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, list[str]]:
     """The graph of one forward pass, and notes on what was assumed."""
     notes: list[str] = []
+    if not args and not kwargs:
+        from streamgauge.wiring.inputs import guess_inputs
+
+        args, kwargs, notes = guess_inputs(model)
     recorder = Recorder()
     for tensor in [*model.parameters(), *model.buffers()]:
         recorder.know(tensor)
@@ -31,6 +35,12 @@ def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
         ids = tuple(recorder.touch(t) for t in outputs)
         primary = recorder.touch(_primary(output, outputs))
     return Graph(recorder.nodes, recorder.log, ids, primary), notes
+
+
+def reason(error: BaseException) -> str:
+    """An exception in one short line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
 
 
 def _primary(output: Any, outputs: list[Tensor]) -> Tensor:

@@ -13,6 +13,8 @@ from torch.optim import Optimizer
 
 from streamgauge import gauge, lab
 from streamgauge.errors import InputError
+from streamgauge.gauge.schema import FILE
+from streamgauge.gauge.store import Mode
 from streamgauge.reporting import Arm, Data, Report, render
 from streamgauge.rules import Evidence, Examination, Outcome, examine, outcome
 from streamgauge.rules.evidence import FACTS
@@ -68,7 +70,7 @@ class Comparison:
         self.path = self.record.folder
         self.arms: dict[str, Run] = {}
         for name in self.record.arms:
-            if (self.record.run(name) / gauge.FILE).exists():
+            if (self.record.run(name) / FILE).exists():
                 self.arms[name] = _run(self.record.run(name))
 
     @property
@@ -121,7 +123,7 @@ def watch(
     every: int = 50,
     facts: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
-    mode: gauge.Mode = "new",
+    mode: Mode = "new",
     start: int | None = None,
 ) -> Watch:
     """Watch a training loop: `gauge.step(loss)` after `loss.backward()`, before `optimizer.step()`.

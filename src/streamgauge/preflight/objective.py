@@ -62,6 +62,7 @@ def random_direction(model: nn.Module, inputs: Inputs, seed: int = 0) -> Callabl
             raise InputError("the model's output carries no gradient; pass a model with parameters that require one")
         first = carriers[0].float()
         noise = torch.randn(first.shape, generator=torch.Generator().manual_seed(seed)).to(first.device)
-        return (first * noise).sum() / first.numel() ** 0.5
+        value: Tensor = (first * noise).sum() / first.numel() ** 0.5
+        return value
 
     return loss

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ def plain(value: Any, where: str) -> Any:
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name), f"{where}.{f.name}") for f in dataclasses.fields(value)}
+    if isinstance(value, Namespace | SimpleNamespace):
+        value = vars(value)
     if isinstance(value, Mapping):
         return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -36,7 +40,7 @@ def plain(value: Any, where: str) -> Any:
     if isinstance(value, np.ndarray | np.generic | torch.Tensor):
         return plain(value.tolist(), where)
     raise InputError(
-        f"{where} is a {type(value).__name__}, which has no form in JSON; give numbers, text, lists, dicts"
+        f"{where} has type {type(value).__name__}, which JSON cannot hold; give numbers, text, lists, dicts"
     )
 
 

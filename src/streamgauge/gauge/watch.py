@@ -19,12 +19,13 @@ from streamgauge.gauge import signals
 from streamgauge.gauge.about import model_facts, optimizer_facts, versions
 from streamgauge.gauge.alarm import WATCHED, Alarms, first_non_finite
 from streamgauge.gauge.ledger import Ledger
+from streamgauge.gauge.plain import plain
 from streamgauge.gauge.recorder import GaugeWarning
 from streamgauge.gauge.sampler import Sampler
 from streamgauge.gauge.schema import FILE, reading
 from streamgauge.gauge.signals import SIGNALS
 from streamgauge.gauge.store import Mode, Store
-from streamgauge.gauge.stored import StoredRun
+from streamgauge.gauge.stored import StoredRun, load_run
 from streamgauge.gauge.target import require_module
 from streamgauge.vocabulary import Place, Readings, Wiring
 
@@ -77,15 +78,14 @@ class Gauge:
             raise InputError(f"every={every!r} is not a number of steps; give an integer of at least 1")
         self.optimizer, self.every = optimizer, every
         self.wiring: Wiring | None = None
+        earlier = load_run(run) if run is not None and mode == "append" and (Path(run) / FILE).exists() else None
+        self.facts = {**model_facts(model), **optimizer_facts(optimizer), **(earlier.facts if earlier else {})}
+        self.facts = plain({**self.facts, **(facts or {})}, "facts")
+        config = plain(config, "config")
+        wiring = _agreed(wiring, earlier)
         self.store = Store(run, mode=mode)
         self.steps = self.store.next_step() if start is None else start
         self.store.forget_from(self.steps)
-        self.facts = {
-            **model_facts(model),
-            **optimizer_facts(optimizer),
-            **self.readings_so_far().facts,
-            **(facts or {}),
-        }
         for key, value in (("facts", self.facts), ("versions", versions()), ("every", every)):
             self.store.put(key, value)
         if config is not None:
@@ -96,7 +96,8 @@ class Gauge:
         self._clock: float | None = None
         self._flushed, self._pause = 0.0, 0.0
         self._sampler = Sampler(model, wiring, self._adopt, self._say)
-        self._sampler.arm()
+        if self.steps % every == 0:
+            self._sampler.arm()
         self.store.flush()
 
     def _adopt(self, wiring: Wiring) -> None:
@@ -234,6 +235,17 @@ class Gauge:
         if kind not in self._said:
             warnings.warn(f"streamgauge: {message}", GaugeWarning, stacklevel=4)
         self._said |= {kind, message}
+
+
+def _agreed(wiring: Wiring | None, earlier: StoredRun | None) -> Wiring | None:
+    """The wiring to measure by: the one given, else that of the run that goes on; both must list the same places."""
+    before = earlier.wiring if earlier else None
+    if wiring is None or before is None:
+        return wiring or before
+    if len(wiring.sublayers) != len(before.sublayers):
+        counts = f"{len(before.sublayers)} places, this model {len(wiring.sublayers)}"
+        raise InputError(f"{earlier.path if earlier else ''} has {counts}; give another folder, or mode='replace'")
+    return wiring
 
 
 def watch(

@@ -110,14 +110,14 @@ class Pass:
 
     @property
     def seen(self) -> list[int]:
-        """The places that any tap has reported, in execution order."""
-        return [index for index, samples in self._samples.items() if samples]
+        """The places of which every tap that the wiring lists has reported, in execution order."""
+        return [index for index, taps in self._taps.items() if taps and taps <= self._samples[index].keys()]
 
     def finish(self) -> list[Measured]:
         """All readings of this pass as 0-d tensors on the device, the hooks on its tensors removed."""
         self.release()
-        for index in self.seen:
-            if index not in self._forward_done:
+        for index, samples in self._samples.items():
+            if samples and index not in self._forward_done:
                 self._measure_forward(index)
             self._measure(index, [s for s in SIGNALS.values() if s.level == "place" and s.backward])
         readings = [(name, index, value) for index, values in self._measured.items() for name, value in values.items()]

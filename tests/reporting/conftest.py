@@ -184,7 +184,7 @@ def comparison(layers: int = 24, steps: int = 400, every: int = 20) -> Report:
             findings=found.get(kind, ()),
             not_assessed=unsaid,
             config={"scheme": kind, **shared},
-            facts={"parameters": 1_234_567, "seconds": 61.2, "device": "cpu"},
+            facts={"parameters": 1_234_567, "seconds": 61.2, "devices": ["cpu"], "betas": [0.9, 0.95]},
         )
         for kind in ("none", "post", "pre", "b2t")
     )

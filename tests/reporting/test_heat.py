@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamgauge.reporting import Report
-from streamgauge.reporting.plots.heat import BROKEN, CELLS, NOTHING, TOP, UNMEASURED, broken_cells, layer_by_step
+from streamgauge.reporting.plots.heat import BROKEN, CELLS, NOTHING, TOP, layer_by_step
 from streamgauge.vocabulary import Place, Readings
 
 
@@ -47,11 +47,12 @@ def test_codes_give_the_values_back(alone: Callable[..., Report], signal: str) -
 
 def test_what_is_no_number_has_its_own_code(alone: Callable[..., Report]) -> None:
     table = readings("grad_rms", [[math.nan, 1.0, 1.0], [math.nan, 0.0, 2.0], [math.nan, math.inf, math.nan]])
-    codes = decode(heat_of(alone(readings={"grad_rms": table}), "grad_rms")).T
-    assert codes[:, 0].tolist() == [UNMEASURED] * 3
-    assert codes[1, 1] == NOTHING
-    assert codes[2, 1:].tolist() == [BROKEN, BROKEN]
-    assert (codes[:2, 2] <= TOP).all()
+    heat = heat_of(alone(readings={"grad_rms": table}), "grad_rms")
+    codes = decode(heat).T
+    assert (heat["places"], heat["at"]) == (["1:p1", "2:p2"], [1, 2])  # nothing is measured at place 0
+    assert codes[1, 0] == NOTHING
+    assert codes[2].tolist() == [BROKEN, BROKEN]
+    assert (codes[:2, 1] <= TOP).all()
 
 
 def test_one_broken_entry_among_ten_thousand_steps_stays_visible(alone: Callable[..., Report]) -> None:
@@ -64,11 +65,6 @@ def test_one_broken_entry_among_ten_thousand_steps_stays_visible(alone: Callable
     assert (codes == BROKEN).sum() == 1
     assert row == 1
     assert heat["steps"][column] <= 65_430 <= heat["until"][column]
-
-
-def test_broken_cells_leave_out_places_never_measured() -> None:
-    table = readings("retention", [[math.nan, 1.0], [math.nan, math.nan]])
-    assert broken_cells(table).tolist() == [[False, False], [False, True]]
 
 
 def test_arms_share_one_scale_and_a_neutral_value_stands_in_its_middle(canned: Report) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from streamgauge.reporting.numbers import counted, evidence, fixed, printable, shown
+from streamgauge.reporting.numbers import counted, evidence, fixed, printable, shown, when
 from streamgauge.vocabulary import Quantity
 
 
@@ -50,3 +50,9 @@ def test_evidence_of_a_pure_number_shows_no_unit() -> None:
 def test_control_characters_are_made_visible() -> None:
     assert printable("a\x1b[31mb\x07") == "a\\x1b[31mb\\x07"
     assert printable("ein Fluß\n") == "ein Fluß\n"
+
+
+def test_when() -> None:
+    assert when("2026-01-01T13:05:59+01:00") == "2026-01-01 12:05 UTC"
+    assert when("2026-01-01T13:05:59") == "2026-01-01 13:05"
+    assert when("yesterday") == "yesterday"

@@ -135,6 +135,18 @@ def test_a_source_on_arxiv_becomes_a_link(page: Page) -> None:
     assert "https://arxiv.org/abs/1512.03385" in links
 
 
+def test_backticks_set_code_and_stay_escaped(alone: Callable[..., Report]) -> None:
+    text = render(alone(verdict=Verdict("trains", "use `x < y` here")))
+    assert "use <code>x &lt; y</code> here" in text
+
+
+def test_facts_shown_elsewhere_are_not_repeated(alone: Callable[..., Report]) -> None:
+    facts = {"corpus_hash": "9f2c" * 16, "lr": 3e-3, "parameters": 7654321}
+    words = Page(render(alone(facts=facts, wiring=None))).words()
+    assert "7,654,321" in words
+    assert "corpus_hash" not in words
+
+
 def test_empty_reports_are_pages_without_plotly(alone: Callable[..., Report]) -> None:
     for report in (Report("empty"), alone(readings={}, findings=(), wiring=None, not_assessed=())):
         text = render(report)

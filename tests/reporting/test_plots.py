@@ -14,6 +14,7 @@ import pytest
 
 from streamgauge.errors import InputError
 from streamgauge.reporting import PLOTS, Panel, Report
+from streamgauge.reporting.plots.depth import depth_profile
 from streamgauge.reporting.plots.lines import log_ticks
 from streamgauge.reporting.plots.loss import loss_curves
 from streamgauge.vocabulary import RUN, Readings
@@ -88,6 +89,16 @@ def test_the_loss_shows_the_unigram_entropy_and_every_arm(canned: Report) -> Non
     names = [trace.get("name") for trace in panel.figures[0].data if trace.get("showlegend", True)]
     assert names == ["none", "post", "pre", "b2t", "unigram entropy 3.170"]
     assert "none: validation loss" in panel.figures[0].text
+
+
+def test_profiles_of_unequal_depth_are_laid_over_one_another(make: Callable[..., Report]) -> None:
+    shallow, deep = make(layers=2, steps=10, every=5), make(layers=6, steps=10, every=5)
+    panel = depth_profile(replace(shallow, arms=(shallow.arms[2], deep.arms[2])), "grad_rms")
+    assert panel is not None
+    assert {(trace["x"][0], trace["x"][-1]) for trace in panel.figures[0].data} == {(0.0, 1.0)}
+    alike = depth_profile(shallow, "grad_rms")
+    assert alike is not None
+    assert {trace["x"][-1] for trace in alike.figures[0].data} == {3.0}
 
 
 def test_the_loss_marks_where_it_stopped_being_finite(alone: Callable[..., Report]) -> None:

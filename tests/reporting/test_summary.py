@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamgauge.reporting import Report, summarise
-from streamgauge.reporting.summary import count, last, main_finding, walk
+from streamgauge.reporting.summary import count, last, main_finding, measured, walk
 from streamgauge.vocabulary import Place, Readings
 
 
@@ -59,3 +59,9 @@ def test_consequences_are_counted_and_walked_after_their_cause(canned: Report) -
 def test_main_finding_is_the_first_above_information(canned: Report) -> None:
     names = [f.name if f else None for f in map(main_finding, canned.arms)]
     assert names == ["missing-residual", None, None, None]
+
+
+def test_places_without_a_number_are_not_measured_unless_all_are_so() -> None:
+    some = measured(table([[math.nan, 1.0, math.nan], [math.nan, math.nan, 2.0]]))
+    assert [place.index for place in some.places] == [1, 2]
+    assert len(measured(table([[math.nan, math.nan]])).places) == 2

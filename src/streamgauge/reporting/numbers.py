@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from streamgauge.vocabulary import Quantity
 
@@ -47,6 +48,16 @@ def fixed(value: float | None, digits: int = 3, sign: bool = False) -> str:
     if value is None or not math.isfinite(value):
         return shown(value)
     return f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def when(text: str) -> str:
+    """A moment in ISO 8601 to the minute, in UTC where it names its zone; any other text as it is."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    zoned = moment.tzinfo is not None
+    return f"{moment.astimezone(UTC) if zoned else moment:%Y-%m-%d %H:%M}{' UTC' if zoned else ''}"
 
 
 def counted(many: int, noun: str) -> str:

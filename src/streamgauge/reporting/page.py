@@ -18,15 +18,16 @@ from plotly.offline import get_plotlyjs
 
 from streamgauge.reporting.drawing import draw
 from streamgauge.reporting.model import Arm, Report
-from streamgauge.reporting.numbers import counted, evidence, fixed, shown
+from streamgauge.reporting.numbers import counted, evidence, fixed, shown, when
 from streamgauge.reporting.plots import PLOTS, Panel, Plot
-from streamgauge.reporting.plots.heat import BROKEN, NOTHING, TOP, UNMEASURED
+from streamgauge.reporting.plots.heat import BROKEN, NOTHING, TOP
 from streamgauge.reporting.signals import LAYER_VIEWS, View, view
 from streamgauge.reporting.summary import SEVERITIES, Summary, count, main_finding, summarise
 from streamgauge.vocabulary import Finding
 
 TONES = {"trains": "good", "at risk": "warning", "will not train": "error", "not assessed": "unknown"}
-_ARXIV = re.compile(r"arXiv:\s?(\d{4}\.\d{4,5})", re.IGNORECASE)
+_CODE = re.compile(r"`([^`]+)`")
+_ARXIV = re.compile(r"\b(\d\d(?:0[1-9]|1[0-2])\.\d{4,5})\b")
 
 
 def render(report: Report) -> str:
@@ -47,7 +48,7 @@ def render(report: Report) -> str:
         plots=[placed for placed in whole if placed],
         signals=[section for section in signals if section.plots],
         settings=compare([arm.config for arm in report.arms]),
-        facts=compare([arm.facts for arm in report.arms]),
+        facts=compare([_facts(arm, report) for arm in report.arms]),
         style=Markup((Path(__file__).parent / "page.css").read_text(encoding="utf-8")),
         plotly=plotly,
         script=script,
@@ -56,7 +57,7 @@ def render(report: Report) -> str:
     )
 
 
-_CODES = {"unmeasured": UNMEASURED, "broken": BROKEN, "nothing": NOTHING, "top": TOP}
+_CODES = {"broken": BROKEN, "nothing": NOTHING, "top": TOP}
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,13 @@ def compare(tables: Sequence[Mapping[str, object]]) -> Settings:
     return Settings(tuple(differing), tuple(common))
 
 
+def _facts(arm: Arm, report: Report) -> dict[str, object]:
+    """The facts of an arm that the page does not show elsewhere."""
+    known = {*arm.config, *report.data.facts, "command", "unigram_entropy"}
+    said = (report.data.hash, report.data.description)
+    return {name: fact for name, fact in arm.facts.items() if name not in known and shown(fact) not in said}
+
+
 def _placed(plot: Plot, panel: Panel | None, figures: list[dict[str, Any]]) -> Placed | None:
     if panel is None:
         return None
@@ -151,15 +159,22 @@ def _environment() -> Environment:
         "evidence": evidence,
         "fixed": fixed,
         "sources": _sources,
+        "prose": _prose,
+        "when": when,
         "counts": _counts,
     }
     return environment
 
 
 def _sources(text: str) -> Markup:
-    """Escaped text in which "arXiv:1234.56789" is a link (followed by a click only)."""
-    link = r'<a rel="noreferrer" href="https://arxiv.org/abs/\1">arXiv:\1</a>'
+    """Escaped text in which the number of an arXiv paper is a link (followed by a click only)."""
+    link = r'<a rel="noreferrer" href="https://arxiv.org/abs/\1">\1</a>'
     return Markup(_ARXIV.sub(link, str(escape(text))))
+
+
+def _prose(text: str) -> Markup:
+    """Escaped text in which `backticks` set code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _counts(findings: tuple[Finding, ...]) -> Iterator[tuple[str, str]]:

@@ -75,7 +75,7 @@ RUN_VIEWS: Registry[View] = Registry(
     {
         "grad_norm": View("Gradient norm", "Norm over all parameters, before clipping.", scale="log", noisy=True),
         "retention_total": View(
-            "Gradient retention, first to last",
+            "Gradient retention",
             "Gradient rms at the first place over that at the last. 1: the first layer gets as much as the last.",
             scale="log",
             neutral=1.0,

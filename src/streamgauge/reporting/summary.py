@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,8 +54,18 @@ def last(readings: Readings | None) -> float | None:
     """The value at the last step, at the last place where the signal was ever measured."""
     if readings is None or not readings.values.size:
         return None
+    return float(measured(readings).values[-1, -1])
+
+
+def measured(readings: Readings) -> Readings:
+    """Without the places that hold no number at any step: the signal is not measured there.
+
+    Where that is all of them, all stay: a step stands in the readings only because something was recorded at it, NaN.
+    """
     seen = np.flatnonzero(~np.isnan(readings.values).all(axis=0))
-    return float(readings.values[-1, seen[-1]]) if len(seen) else float("nan")
+    if len(seen) in (0, len(readings.places)):
+        return readings
+    return replace(readings, values=readings.values[:, seen], places=tuple(readings.places[i] for i in seen))
 
 
 def count(findings: Iterable[Finding]) -> dict[Severity, int]:

@@ -14,13 +14,14 @@ from streamgauge.reporting.model import Report
 from streamgauge.reporting.numbers import shown
 from streamgauge.reporting.plots.registry import ColourKey, Figure, Panel, signal_plot
 from streamgauge.reporting.signals import View, view
+from streamgauge.reporting.summary import measured
 from streamgauge.vocabulary import Readings
 
 COLUMNS, ROWS = 400, 250
 CELLS = 1_000_000  # in one report; a cell takes 2.7 bytes
 SAMPLED = 200_000  # values that the ends of a diverging scale are estimated from
 DECADES = 10.0  # a log scale shows at most this many, down from its upper end
-UNMEASURED, BROKEN, NOTHING = 65_535, 65_534, 65_533  # codes of cells that have no number
+BROKEN, NOTHING = 65_534, 65_533  # codes of cells that have no logarithm or no number
 TOP = 65_000
 
 
@@ -37,52 +38,37 @@ class Span:
 @signal_plot("layer-by-step", "by layer and step")
 def layer_by_step(report: Report, signal: str) -> Panel | None:
     """A heat map per arm: steps from left to right, sublayers from the input (bottom) to the output (top)."""
-    measured = [(i, arm, arm.readings[signal]) for i, arm in enumerate(report.arms) if signal in arm.readings]
-    measured = [(i, arm, readings) for i, arm, readings in measured if readings.values.size]
-    if not measured:
+    found = [(index, arm, arm.readings[signal]) for index, arm in enumerate(report.arms) if signal in arm.readings]
+    found = [(index, arm, measured(readings)) for index, arm, readings in found if readings.values.size]
+    if not found:
         return None
-    shape, scaled = view(signal), [_scaled(readings, view(signal)) for _, _, readings in measured]
+    shape, scaled = view(signal), [_scaled(readings, view(signal)) for _, _, readings in found]
     span = _span(shape, [values for values, _ in scaled])
     maps = sum(r.places[0].index >= 0 for arm in report.arms for r in arm.readings.values() if r.places)
     budget = CELLS // max(maps, 1)
     figures, broken = [], False
-    height = 330 if len(measured) <= 2 else 180
-    for (index, arm, readings), (values, nothing) in zip(measured, scaled, strict=True):
-        lost = broken_cells(readings)
+    height = 330 if len(found) <= 2 else 180
+    for (index, arm, readings), (values, nothing) in zip(found, scaled, strict=True):
+        lost = ~np.isfinite(readings.values)
         broken = broken or bool(lost.any())
         heat = codes(readings, values, nothing, lost, span, budget)
         text = f"{arm.name}: {_sentence(readings, lost)}"
         figures.append(Figure(text, arm.name, index, heat={**heat, "scale": _palette(shape)}, height=height))
-    return Panel(tuple(figures), key=_key(shape, span, measured[0][2].unit, broken))
-
-
-def broken_cells(readings: Readings) -> Bools:
-    """Entries that were measured and are not finite.
-
-    inf always; NaN at every place that has a number at some step. A place of NaN alone was not measured, unless all are
-    so: a step stands in the readings only because something was recorded at it.
-    """
-    values = readings.values
-    gap = np.isnan(values)
-    if not gap.any():
-        return np.asarray(np.isinf(values))
-    place = ~gap.all(axis=0, keepdims=True)
-    place = place if place.any() else ~place
-    return np.asarray(np.isinf(values) | (gap & place))
+    return Panel(tuple(figures), key=_key(shape, span, found[0][2].unit, broken))
 
 
 def codes(readings: Readings, values: Floats, nothing: Bools, broken: Bools, span: Span, cells: int) -> dict[str, Any]:
     """A heat map as 16-bit codes [places, steps], block-averaged to at most `cells` of them.
 
-    value = low + code / 65000 (high - low), then 10^value where log; the codes from 65533 on mean zero, not finite and
-    not measured. `values` is scaled (log10 for a log signal), [steps, places].
+    value = low + code / 65000 (high - low), then 10^value where log; the codes above 65000 mean zero and not finite.
+    `values` is scaled (log10 for a log signal), [steps, places].
     """
     rows, columns = _shape(len(readings.places), len(readings.steps), cells)
     blocks = block_means(values.T, broken.T, rows, columns)
     finite = blocks.mean[np.isfinite(blocks.mean)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     width = (high - low) or 1.0
-    table = np.full(blocks.mean.shape, UNMEASURED, dtype="<u2")
+    table = np.full(blocks.mean.shape, BROKEN, dtype="<u2")
     if nothing.any():
         table[block_means(np.where(nothing, 1.0, np.nan).T, broken.T, rows, columns).mean > 0] = NOTHING
     known = np.isfinite(blocks.mean)
@@ -139,7 +125,8 @@ def _span(shape: View, tables: Iterable[Floats]) -> Span:
         ends = (low, high)
     if ends[1] - ends[0] < 1e-9:
         ends = (ends[0] - 0.5, ends[1] + 0.5)
-    return Span(*ends, log, cut=(low < ends[0] - 1e-9, high > ends[1] + 1e-9))
+    blur = 1e-4 * (ends[1] - ends[0])
+    return Span(*ends, log, cut=(low < ends[0] - blur, high > ends[1] + blur))
 
 
 def _palette(shape: View) -> str:

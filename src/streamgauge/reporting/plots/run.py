@@ -59,7 +59,7 @@ def _figure(report: Report, signal: str, view: View) -> Figure | None:
         "showlegend": False,
         "hovermode": "closest",
     }
-    title = view.title if unit in ("", "1") else f"{view.title}, {unit}"
+    title = view.title if unit in ("", "1") else f"{view.title} ({unit})"
     text = f"{view.title}, {view.meaning[0].lower()}{view.meaning[1:]} At the end: {', '.join(finals)}."
     return Figure(text, title, data=tuple(traces), layout=layout, height=220)
 

@@ -9,9 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from streamgauge.gauge import GaugeWarning, watch
 from streamgauge.vocabulary import Tap, Wiring
+
+PLACE = ("stream_rms", "branch_ratio", "cosine", "cosine_excess", "token_cosine", "grad_rms", "retention")
 
 
 def hooks(model: nn.Module) -> dict[str, list[int]]:
@@ -35,7 +38,7 @@ def test_in_place_additions_read_like_others(toy: SimpleNamespace) -> None:
             torch.manual_seed(1)
             toy.train(model, optimizer, 1, gauge)
         tables.append({name: gauge.readings(name).values for name in gauge.readings_so_far().signals})
-    for name in ("stream_rms", "branch_ratio", "cosine", "cosine_excess", "token_cosine", "grad_rms", "retention"):
+    for name in PLACE:
         assert tables[1][name] == pytest.approx(tables[0][name], rel=1e-9), name
 
 
@@ -222,3 +225,64 @@ def test_a_reading_that_fails_does_not_break_the_loop(toy: SimpleNamespace, monk
         gauge.step(loss)
     messages = [str(w.message) for w in caught]
     assert sum("could not read a place: RuntimeError: strange tensor" in m for m in messages) == 1
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_blocks_read_like_others(toy: SimpleNamespace, reentrant: bool) -> None:
+    class Saving(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = toy.build().eval()
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            x = self.inner.embed(ids)
+            for block in self.inner.blocks:
+                x = checkpoint(block, x, use_reentrant=reentrant)
+            return self.inner.head(x)
+
+    tables = []
+    for model, root in ((toy.build().eval(), "blocks"), (Saving(), "inner.blocks")):
+        joins = tuple(toy.join(k, f"{root}.{k}") for k in range(3))
+        with watch(model, wiring=Wiring(joins=joins)) as gauge:
+            loss = toy.loss_of(model, toy.batch(0))
+            loss.backward()
+            gauge.step(loss)
+        tables.append({name: gauge.readings(name).values for name in PLACE})
+    for name in PLACE:
+        assert tables[1][name] == pytest.approx(tables[0][name], rel=1e-9), name
+
+
+def test_a_shared_layer_is_read_at_each_of_its_calls(toy: SimpleNamespace) -> None:
+    class Looped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = toy.build(depth=1).eval()
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            x = self.inner.embed(ids)
+            for _ in range(3):
+                x = self.inner.blocks(x)
+            return self.inner.head(x)
+
+    def call(k: int) -> dict[str, Tap]:
+        path = "inner.blocks.0"
+        return {
+            "stream_tap": Tap(path, "input", call=k),
+            "branch_tap": Tap(f"{path}.f", "output", call=k),
+            "out_tap": Tap(path, "output", call=k),
+        }
+
+    model = Looped()
+    x = model.inner.embed(toy.batch(0))
+    expected = []
+    for _ in range(3):
+        x = model.inner.blocks(x)
+        expected.append(x.square().mean().sqrt().item())
+    wiring = Wiring(joins=tuple(toy.join(k, "inner.blocks.0", **call(k)) for k in range(3)))
+    with watch(model, every=1, wiring=wiring) as gauge:
+        for _ in range(2):
+            loss = toy.loss_of(model, toy.batch(0))
+            loss.backward()
+            gauge.step(loss)
+    for row in gauge.readings("stream_rms").values:
+        assert row == pytest.approx(expected, rel=1e-6)

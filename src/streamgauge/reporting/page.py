@@ -14,7 +14,6 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
-from plotly.offline import get_plotlyjs
 
 from streamgauge.reporting.drawing import draw
 from streamgauge.reporting.model import Arm, Report
@@ -41,7 +40,7 @@ def render(report: Report) -> str:
     signals = [_signal(report, signal, figures) for signal in layer_signals(report)]
     environment = _environment()
     script = Markup(_inline(environment.get_template("page.js.jinja").render(codes=_CODES)))
-    plotly = Markup(_inline(get_plotlyjs())) if figures else Markup("")
+    plotly = Markup(_inline(_plotly())) if figures else Markup("")
     return environment.get_template("page.html.jinja").render(
         report=report,
         arms=[ArmView(index, arm, summarise(arm, report)) for index, arm in enumerate(report.arms)],
@@ -186,6 +185,13 @@ def _json(figures: list[dict[str, Any]]) -> Markup:
     """JSON that is safe inside a script element: no "<", and none of the line ends that JavaScript alone knows."""
     text = json.dumps(figures, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 is escaped already
     return Markup(text.replace("<", "\\u003c"))
+
+
+@cache
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs  # slow to import, and the terminal views do without it
+
+    return str(get_plotlyjs())
 
 
 def _inline(script: str) -> str:

@@ -16,12 +16,34 @@ from streamgauge.wiring.record import Graph, Recorder
 
 
 def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, list[str]]:
-    """The graph of one forward pass, and notes on what was assumed."""
-    notes: list[str] = []
-    if not args and not kwargs:
-        from streamgauge.wiring.inputs import guess_inputs
+    """The graph of one forward pass, and notes on what was assumed; inputs are guessed when there are none."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError("a scripted module shows no operations; pass the nn.Module that it was made from")
+    if not isinstance(model, nn.Module):
+        raise InputError(f"read_wiring takes a torch.nn.Module, not {type(model).__name__}")
+    if args or kwargs:
+        try:
+            return _record(model, args, kwargs), []
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"{type(model).__name__} raised on these inputs ({reason(error)}); pass inputs that its forward takes"
+            ) from error
+    from streamgauge.wiring.inputs import guesses, none_fits, said
 
-        args, kwargs, notes = guess_inputs(model)
+    first: Exception | None = None
+    for guess in guesses(model):
+        try:
+            return _record(model, (), guess), [said(guess)]
+        except InputError:
+            raise
+        except Exception as error:  # whatever a foreign model raises on a wrong guess
+            first = first or error
+    raise none_fits(model, first) from first
+
+
+def _record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
     recorder = Recorder()
     for tensor in [*model.parameters(), *model.buffers()]:
         recorder.know(tensor)
@@ -31,10 +53,13 @@ def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
         output = model(*args, **kwargs)
         outputs = [t for t in tensors_of(output) if t.is_floating_point()]
         if not outputs:
-            raise InputError(f"{type(model).__name__} returned no tensor; pass the module that computes features")
+            raise InputError(
+                f"the forward of {type(model).__name__} returned no tensor of floats; pass the module that computes "
+                "the features"
+            )
         ids = tuple(recorder.touch(t) for t in outputs)
         primary = recorder.touch(_primary(output, outputs))
-    return Graph(recorder.nodes, recorder.log, ids, primary), notes
+    return Graph(recorder.nodes, recorder.log, ids, primary)
 
 
 def reason(error: BaseException) -> str:

@@ -24,19 +24,28 @@ def guess_inputs(model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any], lis
     signature and, where there is one, the config. Guesses are tried in turn until the model runs.
     Raises InputError when none does.
     """
-    error: Exception | None = None
-    for kwargs in _guesses(model):
+    first: Exception | None = None
+    for kwargs in guesses(model):
         try:
             with left_as_it_was(model), torch.no_grad():
                 model(**kwargs)
-        except Exception as caught:  # whatever a foreign model raises on a wrong guess
-            error = error or caught
+        except Exception as error:  # whatever a foreign model raises on a wrong guess
+            first = first or error
             continue
-        shown = ", ".join(f"{name} {_said(value)}" for name, value in kwargs.items())
-        return (), kwargs, [f"inputs guessed: {shown}"]
-    names = ", ".join(_needed(model)) or "nothing that is known"
+        return (), kwargs, [said(kwargs)]
+    raise none_fits(model, first) from first
+
+
+def said(guess: Guess) -> str:
+    """The note on a guess."""
+    return "inputs guessed: " + ", ".join(f"{name} {_said(value)}" for name, value in guess.items())
+
+
+def none_fits(model: nn.Module, error: Exception | None) -> InputError:
+    """The error when no guess runs."""
+    names = ", ".join(_needed(model)) or "no required argument"
     why = f" ({reason(error)})" if error is not None else ""
-    raise InputError(
+    return InputError(
         f"the inputs of {type(model).__name__} could not be guessed from its signature ({names}){why}; "
         "pass them: read_wiring(model, *args, **kwargs)"
     )
@@ -60,7 +69,8 @@ def _needed(model: nn.Module) -> list[str]:
     return [name for name, p in _parameters(model).items() if p.default is inspect.Parameter.empty]
 
 
-def _guesses(model: nn.Module) -> Iterator[Guess]:
+def guesses(model: nn.Module) -> Iterator[Guess]:
+    """Keyword inputs that may fit, the likeliest first."""
     parameters, needed = _parameters(model), _needed(model)
     config = getattr(model, "config", None)
     seen: set[str] = set()

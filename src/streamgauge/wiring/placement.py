@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamgauge.vocabulary import Placement
@@ -90,56 +91,71 @@ def name(entry: bool, exit_: bool, post: bool, parallel: bool) -> Placement:
 
 
 def posts(
-    facts: Facts, sites: Sites, joins: list[Candidate], norms: dict[int, list[Norms]], leaves: dict[int, Leave]
+    facts: Facts,
+    sites: Sites,
+    joins: list[Candidate],
+    norms: dict[int, list[Norms]],
+    leaves: dict[int, Leave],
+    kinds: Mapping[int, tuple[str, ...]],
 ) -> dict[int, Site | None]:
     """The post norm of each sum, by its top; the last of a stream is settled by those before it."""
     found: dict[int, Site | None] = {}
     for candidate in sorted(joins, key=lambda c: not c.children):
-        top, out = candidate.top, leaves[candidate.top]
-        if out.site is None or candidate.children:
-            found[top] = out.site
-            continue
-        found[top] = _last(facts, sites, candidate, out.site, norms, found, joins)
+        site = leaves[candidate.top].site
+        if (
+            site is not None
+            and not candidate.children
+            and not _own(facts, sites, candidate, joins, norms, found, kinds)
+        ):
+            site = None
+        found[candidate.top] = site
     return found
 
 
-def _last(
+def _own(
     facts: Facts,
     sites: Sites,
-    candidate: Candidate,
-    site: Site,
+    last: Candidate,
+    joins: list[Candidate],
     norms: dict[int, list[Norms]],
     found: dict[int, Site | None],
-    others: list[Candidate],
-) -> Site | None:
-    shape = _shape(norms[candidate.top])
-    alike: list[bool] = []
-    earlier = candidate.parent
+    kinds: Mapping[int, tuple[str, ...]],
+) -> bool:
+    """Whether the norm behind the last sum of a stream is the sum's own: as at the join before that is most like it.
+
+    Most like is the one of the same norms and kind whose predecessors agree for the longest stretch.
+    """
+    before: list[Candidate] = []
+    earlier = last.parent
     while earlier is not None:
-        if _shape(norms[earlier.top]) == shape:
-            alike.append(found.get(earlier.top) is not None)
+        before.append(earlier)
         earlier = earlier.parent
-    second = _only_norm(facts, sites, {site.end}, site.end)
-    if second is not None and any(alike):
-        return site
-    if alike:
-        period = _period(candidate, found)
-        return site if (alike[period - 1] if 0 < period <= len(alike) else sum(alike) * 2 > len(alike)) else None
-    elsewhere = [found.get(c.top) is not None for c in others if c.children and _shape(norms[c.top]) == shape]
+    shape = _shape(norms[last.top])
+    alike = [i for i, c in enumerate(before) if _shape(norms[c.top]) == shape]
+    close = [i for i in alike if kinds[before[i].top] == kinds[last.top]] or alike
+
+    def word(candidate: Candidate) -> tuple[object, ...]:
+        return _shape(norms[candidate.top]), kinds[candidate.top], found[candidate.top] is not None
+
+    def agreement(i: int) -> int:
+        pairs = zip(before, before[i + 1 :], strict=False)
+        return next((n for n, (a, b) in enumerate(pairs) if word(a) != word(b)), len(before) - i - 1)
+
+    if close:
+        best = max(close, key=lambda i: (agreement(i), -i))
+        return found[before[best].top] is not None
+    elsewhere = [found[c.top] is not None for c in joins if c.children and _shape(norms[c.top]) == shape]
     if elsewhere:
-        return site if sum(elsewhere) * 2 > len(elsewhere) else None
-    return site if shape == (False, False) or second is not None else None
+        return sum(elsewhere) * 2 > len(elsewhere)
+    own = sites.core[_only(facts, sites, last)]
+    return shape == (False, False) or _only_norm(facts, sites, {own.end}, own.end) is not None
+
+
+def _only(facts: Facts, sites: Sites, candidate: Candidate) -> int:
+    site = leave(facts, sites, candidate.top).site
+    assert site is not None  # asked only where one takes the whole sum
+    return site.core
 
 
 def _shape(norms: list[Norms]) -> tuple[bool, bool]:
     return any(n.entry is not None for n in norms), any(n.exit is not None for n in norms)
-
-
-def _period(candidate: Candidate, found: dict[int, Site | None]) -> int:
-    """How many joins ago the same place of the block was, from where post norms occurred; 0 if unknown."""
-    earlier, step = candidate.parent, 1
-    while earlier is not None:
-        if found.get(earlier.top) is not None:
-            return step
-        earlier, step = earlier.parent, step + 1
-    return 0

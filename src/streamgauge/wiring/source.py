@@ -10,6 +10,8 @@ import importlib.util
 import inspect
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,22 @@ def _from_config(data: dict[str, Any], description: str, largest: int) -> Source
         import transformers
     except ImportError:
         raise InputError(f"{description}: needs transformers; pip install 'streamgauge[hf]'") from None
+    with _quiet(transformers.utils.logging):
+        return _build(transformers, data, description, largest)
+
+
+@contextmanager
+def _quiet(log: Any) -> Iterator[None]:
+    """What transformers says about odd values in a config is its own business; ours is one line."""
+    before = log.get_verbosity()
+    log.set_verbosity_error()
+    try:
+        yield
+    finally:
+        log.set_verbosity(before)
+
+
+def _build(transformers: Any, data: dict[str, Any], description: str, largest: int) -> Source:
     kind = data["model_type"]
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     if kind not in known:

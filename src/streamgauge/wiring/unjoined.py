@@ -35,8 +35,17 @@ class _Stretch:
         return not (self.norm or self.nonlinear or self.join) and self.kind in (None, "ffn")
 
 
-def find(facts: Facts, sites: Sites, taps: Taps, candidates: list[Candidate]) -> list[tuple[int, Join]]:
-    """The unjoined sublayers, each with the node of its output."""
+@dataclass
+class Bare:
+    """An unjoined sublayer: its end in the graph, and all of its nodes."""
+
+    end: int
+    join: Join
+    nodes: set[int]
+
+
+def find(facts: Facts, sites: Sites, taps: Taps, candidates: list[Candidate]) -> list[Bare]:
+    """The unjoined sublayers, in execution order."""
     tops = {c.top for c in candidates}
     stretches = [_stretch(facts, sites, a, b, tops) for a, b in _pairs(facts, candidates)]
     mixers = _mixers(facts, stretches)
@@ -45,7 +54,7 @@ def find(facts: Facts, sites: Sites, taps: Taps, candidates: list[Candidate]) ->
     widths = streams | {facts.nodes[end].numel for _, end, kind in found if kind != "ffn"}
     if not widths:
         return []
-    made: list[tuple[int, Join]] = []
+    made: list[Bare] = []
     for start, end, kind in sorted(found, key=lambda f: f[1]):
         if facts.nodes[end].numel not in widths or (kind == "mixer" and candidates):
             continue
@@ -53,7 +62,7 @@ def find(facts: Facts, sites: Sites, taps: Taps, candidates: list[Candidate]) ->
         call = facts.nodes[end].call
         path = facts.graph.log.calls[call].path if call >= 0 else ""
         join = Join(-1, path, "none", kind=kind, stream_tap=taps.stream(start), branch_tap=tap, out_tap=tap)
-        made.append((end, join))
+        made.append(Bare(end, join, set(region_of(facts, [(end, False)], start, {}).reach)))
     return made
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from streamgauge.errors import InputError
-from streamgauge.gauge import load_run
+from streamgauge.gauge import load_run, process
 from streamgauge.lab import RECORD, Comparison, Record, compare, standard_library, summary, train
-from streamgauge.lab.arms import LOG
+from streamgauge.lab.arms import LOG, ended
 
 TINY = {
     "depth": 2,
@@ -78,14 +78,15 @@ def test_killed_comparison_is_readable_and_resumes(tmp_path: Path) -> None:
         "from streamgauge.lab import Comparison, compare\n"
         f"compare(Comparison.of({spec.to_dict()!r}), {str(out)!r}, workers=1, progress=False)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code])
+    running = subprocess.Popen([sys.executable, "-c", code])
     wait_for(lambda: status(out, "pre") == "finished" and steps(out, "post") > 10)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
     wait_for(lambda: load_run(out / "arms" / "post").status == "interrupted")
     assert status(out, "post") == "running", "nobody was left to write it"
     assert 10 < steps(out, "post") < 400
     assert [row.steps < 400 for row in summary(out)] == [False, True]
+    assert [row.status for row in summary(out)] == ["finished", "interrupted"]
     finished = (out / "arms" / "pre" / "run.sqlite").stat().st_mtime_ns
 
     with pytest.raises(InputError, match="resume it, or choose another folder"):
@@ -108,10 +109,10 @@ def test_interrupt_stops_workers_and_says_so_in_one_line(tmp_path: Path) -> None
         f"try: compare(Comparison.of({spec.to_dict()!r}), {str(out)!r}, workers=2, progress=False)\n"
         "except KeyboardInterrupt as stop: print(stop)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    running = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     wait_for(lambda: steps(out, "pre") > 5 and steps(out, "post") > 5)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    running.send_signal(signal.SIGINT)
+    said, _ = running.communicate(timeout=60)
     assert said == f"stopped with 0 of 3 arms finished; the same command goes on from {out}\n"
     assert [arm.status for arm in Record.load(out).arms.values()] == ["interrupted", "interrupted", "waiting"]
     for arm in ("pre", "post"):
@@ -162,6 +163,29 @@ def test_folder_of_another_comparison_is_refused_untouched(tmp_path: Path) -> No
     record.save()
     assert (tmp_path / RECORD).read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == [RECORD]
+
+
+def test_folder_that_another_process_works_on_is_refused(tmp_path: Path) -> None:
+    spec = tiny()
+    record = Record(tmp_path, spec.to_dict(), standard_library().facts(), "cmd", "now", {})
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        record.process = process.this_process() | {"pid": other.pid, "born": process._born(other.pid)}
+        record.save()
+        with pytest.raises(InputError, match=f"process {other.pid} is at work on it; wait for it"):
+            compare(spec, tmp_path)
+        other.communicate(b"\n")
+    assert not record.busy(), "it has ended"
+    record.process = process.this_process()
+    assert not record.busy(), "ourselves"
+
+
+def test_why_a_worker_ended(tmp_path: Path) -> None:
+    log = tmp_path / LOG
+    log.write_text("warning: something\n\nMemoryError: no room\n")
+    assert ended(1, log) == "MemoryError: no room"
+    assert ended(-9, log) == "killed by SIGKILL"
+    log.write_text("")
+    assert ended(3, log) == "ended with exit code 3"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3", '{"format": 2}', '{"format": 1, "arms": 3}', '{"format": 1}'])

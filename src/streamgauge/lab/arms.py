@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -83,7 +84,7 @@ def _run_all(record: Record, arms: dict[str, Config], workers: int, display: Dis
             elif "code" in message:
                 del running[arm]
                 if record.arms[arm].status == "running":
-                    note = _last_line(record.run(arm) / LOG) or f"ended with exit code {message['code']}"
+                    note = ended(message["code"], record.run(arm) / LOG)
                     record.mark(arm, "failed", note)
                     display.end(arm, f"failed: {note}")
     except KeyboardInterrupt:
@@ -96,6 +97,7 @@ def _run_all(record: Record, arms: dict[str, Config], workers: int, display: Dis
         ) from None
     finally:
         _stop(running)
+        record.release()
 
 
 def _spawn(arm: str, config: Config, run: Path, inbox: Inbox) -> subprocess.Popen[str]:
@@ -136,9 +138,12 @@ def _stop(running: dict[str, subprocess.Popen[str]]) -> None:
             process.wait()
 
 
-def _last_line(log: Path) -> str:
+def ended(code: int, log: Path) -> str:
+    """Why a worker ended without a word: the signal that killed it, else the last line of its log."""
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1].strip() if lines else ""
+    return lines[-1].strip() if lines else f"ended with exit code {code}"
 
 
 def _cores() -> int:

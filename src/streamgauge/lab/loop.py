@@ -107,10 +107,10 @@ def train(config: Config, run: Path | str, corpus: Corpus | None = None, progres
                 nn.utils.clip_grad_norm_(net.parameters(), config.clip)
             optimizer.step()
             schedule.step()
+            rate = config.batch * config.context / (time.perf_counter() - start)
             if (step + 1) % config.validate_every == 0 or step + 1 == config.steps:
                 val_loss = validate(net, corpus, config)
                 gauge.record("val_loss", val_loss)
             if progress:
-                rate = config.batch * config.context / (time.perf_counter() - start)
                 progress({"step": step + 1, "loss": nats, "tokens_per_s": rate})
     return Result(step + 1, val_loss, time.process_time() - began, note)

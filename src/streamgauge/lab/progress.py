@@ -22,10 +22,10 @@ class Display:
         self.live = self.console.is_terminal and shown
         self.began: dict[str, float] = {}
         self.bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeRemainingColumn(),
             console=self.console,
             disable=not self.live,
@@ -44,17 +44,18 @@ class Display:
         self.bars.stop()
 
     def start(self, arm: str) -> None:
-        self.began[arm] = time.monotonic()
-        self.bars.start_task(self.rows[arm])
         self.bars.update(self.rows[arm], state="starting")
 
     def update(self, arm: str, message: dict[str, Any]) -> None:
         """A message of a worker: {"step": steps done, "loss": nats, "tokens_per_s": ...}."""
         done, rate = message["step"], message["tokens_per_s"]
+        if arm not in self.began:  # the clock starts with the first step: loading torch says nothing about the rest
+            self.began[arm] = time.monotonic()
+            self.bars.start_task(self.rows[arm])
         state = f"loss {message['loss']:.3f}  {rate:,.0f} tokens/s"
         self.bars.update(self.rows[arm], completed=done, state=state)
         if not self.live and done % max(1, self.steps // LINES_PER_ARM) == 0:
-            left = (time.monotonic() - self.began[arm]) / done * (self.steps - done)
+            left = (time.monotonic() - self.began[arm]) / max(1, done - 1) * (self.steps - done)
             self.say(f"{arm}: step {done}/{self.steps}  {state}  {left:.0f} s left")
 
     def end(self, arm: str, state: str) -> None:

@@ -17,6 +17,7 @@ import torch
 
 from streamgauge import __version__
 from streamgauge.errors import InputError
+from streamgauge.gauge.process import alive, this_process
 from streamgauge.lab.comparison import Comparison
 
 FORMAT = 1
@@ -36,7 +37,10 @@ class Arm:
 
 @dataclass
 class Record:
-    """A comparison's folder: `spec` flat, the corpus, command, time (ISO 8601) and versions, and each arm's status."""
+    """A comparison's folder: `spec` flat, the corpus, command, time (ISO 8601) and versions, and each arm's status.
+
+    process   who trains the arms at the moment; empty when nobody does
+    """
 
     folder: Path
     spec: dict[str, Any]
@@ -45,13 +49,25 @@ class Record:
     made_at: str
     versions: dict[str, str]
     arms: dict[str, Arm] = field(default_factory=dict)
+    process: dict[str, Any] = field(default_factory=dict)
 
     def run(self, arm: str) -> Path:
         return self.folder / "arms" / arm
 
+    def busy(self) -> bool:
+        """Whether another process is training the arms at this moment."""
+        if not self.process or self.process["pid"] == os.getpid():
+            return False
+        return alive(self.process, (self.folder / RECORD).stat().st_mtime)
+
     def mark(self, arm: str, status: Status, note: str = "", seconds: float | None = None) -> None:
         """Set an arm's status, on disk too."""
         self.arms[arm] = Arm(status, note, seconds)
+        self.save()
+
+    def release(self) -> None:
+        """Nobody trains the arms any more."""
+        self.process = {}
         self.save()
 
     def save(self) -> None:
@@ -88,9 +104,11 @@ def opened(out: Path | str, spec: Comparison, corpus: Mapping[str, Any], command
     folder = Path(out)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     arms = {name: Arm() for name in spec.arms()}
-    new = Record(folder, spec.to_dict(), dict(corpus), command, now, versions(), arms)
+    new = Record(folder, spec.to_dict(), dict(corpus), command, now, versions(), arms, this_process())
     if (folder / RECORD).exists():
         old = Record.load(folder)
+        if old.busy():
+            raise InputError(f"{folder}: process {old.process['pid']} is at work on it; wait for it, or {REMEDY}")
         if not resume:
             raise InputError(f"{folder}: holds a comparison already; resume it, or {REMEDY}")
         if differing := [key for key in new.spec.keys() | old.spec.keys() if new.spec.get(key) != old.spec.get(key)]:
@@ -98,7 +116,7 @@ def opened(out: Path | str, spec: Comparison, corpus: Mapping[str, Any], command
         if new.corpus != old.corpus:
             raise InputError(f"{folder}: holds a comparison on {old.corpus.get('corpus')}, other data; {REMEDY}")
         done = {name: arm for name, arm in old.arms.items() if arm.status == "finished" and old.run(name).is_dir()}
-        return replace(old, arms=new.arms | done)
+        return replace(old, arms=new.arms | done, process=new.process)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

@@ -49,11 +49,12 @@ def summary(folder: Path | str) -> list[Row]:
         except InputError:
             rows.append(Row(name, arm.status, note=arm.note))
             continue
+        status = "interrupted" if arm.status == "running" and run.status == "interrupted" else arm.status
         steps = run.readings("loss").steps
         rows.append(
             Row(
                 name,
-                arm.status,
+                status,
                 int(steps[-1]) + 1 if len(steps) else 0,
                 _last(run, "val_loss"),
                 float(run.facts.get("unigram_entropy", math.nan)),

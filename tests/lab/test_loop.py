@@ -70,6 +70,30 @@ def test_same_seed_same_losses_and_other_seed_others(tmp_path: Path) -> None:
     assert losses("c", 4) != first
 
 
+def test_arms_of_one_seed_see_identical_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamgauge.lab import loop
+
+    real = loop.loss_on
+
+    def seen(**changes: object) -> list[bytes]:
+        batches: list[bytes] = []
+
+        def listening(net: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+            batches.append(batch[0].numpy().tobytes() + batch[1].numpy().tobytes())
+            return real(net, batch)
+
+        monkeypatch.setattr(loop, "loss_on", listening)
+        train(Config(**vars(TINY) | changes), tmp_path / "-".join(map(str, changes.values())))
+        return batches
+
+    first = seen(scheme="pre")
+    assert len(first) == 6 + 2 * 2, "six steps, two validations of two batches"
+    assert len(set(first)) == 6 + 2, "validation comes back to the same windows"
+    assert seen(scheme="none") == seen(scheme="b2t", depth=1, norm="rmsnorm", lr=1e-2) == first
+    other = seen(seed=1)
+    assert [a == b for a, b in zip(first, other, strict=True)].count(True) == 4, "another seed, the same validation"
+
+
 def test_validation_is_the_mean_over_its_fixed_windows() -> None:
     corpus, net = standard_library(), build(TINY)
     windows = list(corpus.validation_batches(TINY.validation_batches, TINY.batch, TINY.context))

@@ -91,7 +91,7 @@ def standard_library() -> Corpus:
     """
     root = Path(sysconfig.get_path("stdlib"))
     files = [(path.relative_to(root).as_posix(), path) for path in root.rglob("*.py")]
-    named = [(name, _read(path)) for name, path in sorted(files) if _wanted(name)]
+    named = [(name, _read(path).replace(b"\r\n", b"\n")) for name, path in sorted(files) if _wanted(name)]
     if not named:
         raise InputError(f"data: no source of the standard library under {root}; give text files instead")
     train = b"".join(data for name, data in named if not validates(name))
@@ -137,7 +137,7 @@ def _wanted(name: str) -> bool:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes().replace(b"\r\n", b"\n")
+        return path.read_bytes()
     except OSError as error:
         raise InputError(
             f"data: cannot read {path}: {(error.strerror or str(error)).lower()}; give a text file"

@@ -91,7 +91,7 @@ def store(version: int) -> Make:
     def make(d: Path) -> list[str]:
         with sqlite3.connect(d / "run.sqlite") as connection:
             connection.execute(f"PRAGMA user_version = {version}")
-            connection.execute("PRAGMA application_id = 1396917831")
+            connection.execute("PRAGMA application_id = 1397183047")
             connection.execute("CREATE TABLE run (key TEXT, value TEXT)")
         connection.close()
         return ["report", str(d)]
@@ -131,7 +131,7 @@ BAD: dict[str, tuple[Make, str]] = {
     "unknown scheme": (compare("--schemes", "prre"), "did you mean 'pre'"),
     "unknown norm": (compare("--norms", "layernrm"), "layernorm"),
     "unknown init": (compare("--inits", "xavir"), "xavier"),
-    "illegal pair": (compare("--schemes", "b2t", "--norms", "none"), "none"),
+    "illegal pair": (compare("--schemes", "b2t", "--norms", "none"), "needs its norms"),
     "depth 0": (compare("--depths", "0"), "depth"),
     "heads that do not divide the width": (compare("--width", "64", "--heads", "5"), "heads"),
     "no number": (compare("--lrs", "fast"), "--lrs"),

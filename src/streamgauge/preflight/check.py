@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -16,6 +17,7 @@ from streamgauge.rules import Evidence, Examination, examine
 from streamgauge.vocabulary import Finding, Readings, Verdict, Wiring
 from streamgauge.wiring import guess_inputs, load_model, read_wiring
 
+SEED = 0
 LARGEST = 300_000_000
 """A model with more parameters than this is read on the meta device and not run here."""
 
@@ -71,10 +73,12 @@ def check_target(target: str, *, select: Iterable[str] = (), ignore: Iterable[st
     """`check` on what the command line names: a preset, a config file, a checkpoint folder or a factory.
 
     A model of up to `LARGEST` parameters that comes from a config is built with fresh weights and measured; a larger
-    one is read on the meta device.
+    one is read on the meta device. Weights and guessed inputs are drawn with seed `SEED`.
     """
-    source = load_model(target, largest=LARGEST)
-    result = check(source.model, select=select, ignore=ignore, target=source.description)
+    with torch.random.fork_rng():
+        torch.manual_seed(SEED)
+        source = load_model(target, largest=LARGEST)
+        result = check(source.model, select=select, ignore=ignore, target=source.description)
     notes = (*source.notes, *result.notes)
     return CheckResult(
         result.target, result.wiring, result.answer, result.examination, result.readings, tuple(dict.fromkeys(notes))

@@ -22,7 +22,12 @@ PROFILE = ("stream_rms", "branch_ratio", "cosine_excess", "token_cosine", "grad_
 
 def check_text(result: CheckResult) -> RenderableType:
     """Verdict, drawing, readings at the first, middle and last place, findings, and what was assumed."""
-    parts: list[RenderableType] = [verdict_line(result.answer, result.target), Text(""), Text(draw(result.wiring))]
+    parts: list[RenderableType] = [
+        verdict_line(result.answer, result.target),
+        Text(str(result.wiring)),
+        Text(""),
+        Text(draw(result.wiring)),
+    ]
     if result.readings:
         parts += [Text(""), Text("At initialization", style="bold"), _profile(result)]
     parts += [Text(""), findings_text(result.findings, result.not_assessed)]

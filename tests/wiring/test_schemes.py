@@ -315,7 +315,7 @@ def test_residual_two_streams() -> None:
 
     w = read_wiring(ResiDual(lambda: None, True, **norms()), torch.arange(12).reshape(2, 6))
     assert unrecognised(w)
-    assert len(w.joins) == 2 * L
+    assert [j.kind for j in w.joins] == ["attention", "ffn"] * L
 
 
 def test_hyper_connections() -> None:

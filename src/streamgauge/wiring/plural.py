@@ -40,13 +40,12 @@ def shared(facts: Facts, kept: list[Candidate], rest: list[Sum]) -> set[int]:
         for branch in candidate.branches:
             for term in branch.terms:
                 takers.setdefault(bottom(facts, term), set()).add(candidate.top)
+    for total in [*(c.total for c in kept), *rest]:
+        for term in total.terms:
+            node = bottom(facts, term)
+            if node in takers:
+                takers[node].add(total.top)
     tops = {c.top for c in kept}
-    for total in rest:
-        if total.top not in tops:
-            for term in total.terms:
-                node = bottom(facts, term)
-                if node in takers:
-                    takers[node].add(total.top)
     return {top for group in takers.values() if len(group) > 1 for top in group if top in tops}
 
 

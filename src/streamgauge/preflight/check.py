@@ -44,6 +44,8 @@ def check(
     Parameters, gradients, buffers, modes, hooks and random state are as before; of `batches` one element is used up.
     Raises InputError when there is nothing to read.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"check judges a torch.nn.Module, this is a {type(model).__name__}; pass the model itself")
     notes: list[str] = []
     if loss_fn is not None:
         batch = _first(batches)

@@ -91,6 +91,7 @@ class Gauge:
         if config is not None:
             self.store.put("config", config)
         self._ledger, self._alarms = Ledger(), Alarms()
+        self._parameters = list(model.parameters())
         self._said: set[str] = set()
         self._tokens: float | None = None
         self._clock: float | None = None
@@ -120,12 +121,13 @@ class Gauge:
         if self.optimizer is not None and self.optimizer.param_groups:
             self._put("lr", signals.lr(self.optimizer.param_groups))
         if grad_norm is None:
-            grad_norm = signals.grad_norm(p.grad for p in self.model.parameters() if p.grad is not None)
+            grad_norm = signals.grad_norm(p.grad for p in self._parameters if p.grad is not None)
         if grad_norm is not None:
             self._put("grad_norm", grad_norm)
         else:
             self._say("gradients", "no parameter holds a gradient: call step after backward and before zero_grad")
         if sampled := self._sampler.armed:
+            self._parameters = list(self.model.parameters())  # walking a deep model takes as long as its norm
             measured, counted = self._sampler.collect()
             self._tokens = counted or self._tokens
             for signal, place, value in measured:

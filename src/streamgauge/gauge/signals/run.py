@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,25 +42,28 @@ def lr(groups: Iterable[dict[str, Any]]) -> Tensor | float:
 
 
 @signal(unit="loss", level="run")
+@torch.no_grad()
 def grad_norm(gradients: Iterable[Tensor]) -> Tensor | None:
     """sqrt(sum over parameters of ||dL/dp||^2): the global l2 norm before clipping. Not measured without gradients.
 
     Each tensor's norm in float32 (float64 for float64 gradients), their sum in float64.
     """
-    dense = [_values(g.detach()) for g in gradients]
-    if not dense:
+    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
+    for gradient in gradients:
+        alike[gradient.device, gradient.dtype].append(_values(gradient) if gradient.is_sparse else gradient)
+    if not alike:
         return None
     squares: list[Tensor] = []
-    for device, dtype in dict.fromkeys((g.device, g.dtype) for g in dense):
-        alike = [g for g in dense if g.device == device and g.dtype == dtype]
-        norms = torch._foreach_norm(alike, 2, dtype=torch.promote_types(dtype, torch.float32))
+    for (device, dtype), parts in alike.items():
+        full = torch.promote_types(dtype, torch.float32)
+        norms = torch._foreach_norm(parts) if full == dtype else torch._foreach_norm(parts, 2, dtype=full)
         squares.append(torch.stack(norms).to(wide(device)).square().sum())
-    return torch.stack([square.to(dense[0].device) for square in squares]).sum().sqrt()
+    return torch.stack([square.to(squares[0].device) for square in squares]).sum().sqrt()
 
 
 def _values(gradient: Tensor) -> Tensor:
     # torch.nn.Embedding(sparse=True) leaves one row per look-up, repeated rows are summed by coalesce
-    return gradient.coalesce().values() if gradient.is_sparse else gradient
+    return gradient.coalesce().values()
 
 
 @signal(level="run")

@@ -68,6 +68,8 @@ def test_arms_are_trained_on_identical_batches_and_summed_up(tmp_path: Path) -> 
         assert row.seconds > 0
     compare(spec, out, progress=False)
     assert Record.load(out) == record, "nothing to do the second time"
+    left = {path.name for path in record.run("pre-lr0.001").iterdir()}
+    assert left == {"config.json", "run.sqlite"}, "no empty log, no write-ahead log"
 
 
 @pytest.mark.slow

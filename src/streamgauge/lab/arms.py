@@ -87,6 +87,8 @@ def _run_all(record: Record, arms: dict[str, Config], workers: int, display: Dis
                     note = ended(message["code"], record.run(arm) / LOG)
                     record.mark(arm, "failed", note)
                     display.end(arm, f"failed: {note}")
+                if (log := record.run(arm) / LOG).stat().st_size == 0:
+                    log.unlink()
     except KeyboardInterrupt:
         _stop(running)
         for arm in running:

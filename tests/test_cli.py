@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
+import shlex
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +13,10 @@ from pathlib import Path
 import pytest
 
 import streamgauge
+from streamgauge.cli import compare as compare_command
 from streamgauge.cli import main
+from streamgauge.errors import InputError
+from streamgauge.lab import AXES, Comparison, Config
 
 Make = Callable[[Path], list[str]]
 
@@ -242,6 +248,26 @@ def test_listings(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_teaches(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
+
+
+def test_every_setting_of_a_comparison_has_a_flag() -> None:
+    """`Comparison.command` prints a flag per axis and field; each must be one that the command knows."""
+    known = set(inspect.signature(compare_command).parameters)
+    assert known >= set(AXES)
+    assert known >= {field.name for field in dataclasses.fields(Config)} - set(AXES.values())
+
+
+def test_a_printed_command_remakes_its_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = Comparison.of(schemes=("none", "pre"), lrs=(1e-3, 3e-4), depth=2, width=16, heads=2, beta2=0.999, eps=1e-6)
+    seen: list[Comparison] = []
+
+    def record(comparison: Comparison, *args: object, **kwargs: object) -> Path:
+        seen.append(comparison)
+        raise InputError("stop here")
+
+    monkeypatch.setattr("streamgauge.lab.compare", record)
+    assert main(shlex.split(spec.command(tmp_path / "out"))[1:]) == 2
+    assert seen == [spec]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

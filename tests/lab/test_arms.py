@@ -155,7 +155,7 @@ def test_folder_of_another_comparison_is_refused_untouched(tmp_path: Path) -> No
     record = Record(tmp_path, spec.to_dict(), standard_library().facts(), "cmd", "now", {}, {})
     record.save()
     before = (tmp_path / RECORD).read_text()
-    with pytest.raises(InputError, match="holds a comparison with other batch, lr, lrs; choose another folder"):
+    with pytest.raises(InputError, match="holds a comparison with other batch, lr; choose another folder"):
         compare(tiny(schemes=["pre", "post"], lrs=[1.0], batch=2, lr=None), tmp_path)
     record.corpus["corpus_sha256"] = "0"
     record.save()

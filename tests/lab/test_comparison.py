@@ -35,7 +35,8 @@ def test_from_toml_and_flags_over_it(tmp_path: Path) -> None:
     assert spec.base == Config(depth=2, width=16, data=("a.txt",))
     assert (spec.schemes, spec.lrs) == (("pre", "post"), (3e-4, 1e-3))
     over = Comparison.from_toml(path, schemes=["b2t"], depths=[1, 3], steps=7, lrs=None)
-    assert (over.schemes, over.depths, over.base.steps, over.lrs) == (("b2t",), (1, 3), 7, (3e-4, 1e-3))
+    assert (over.base.scheme, over.depths, over.base.steps, over.lrs) == ("b2t", (1, 3), 7, (3e-4, 1e-3))
+    assert over.schemes == (), "one value is no axis"
 
 
 def test_flat_form_there_and_back() -> None:
@@ -44,13 +45,13 @@ def test_flat_form_there_and_back() -> None:
 
 
 def test_command_gives_the_same_comparison_back() -> None:
-    spec = Comparison.of(schemes=["pre", "post"], lrs=[1e-3], depth=2, validate_every=50, data="my text.txt")
+    spec = Comparison.of(schemes=["pre", "post"], lrs=[2e-3], depth=2, validate_every=50, data="my text.txt")
     words = shlex.split(spec.command("runs/x"))
     assert words[:2] == ["streamgauge", "compare"]
     flags = dict(zip(words[2::2], words[3::2], strict=True))
     assert flags == {
         "--schemes": "pre,post",
-        "--lrs": "0.001",
+        "--lrs": "0.002",
         "--depths": "2",
         "--validate-every": "50",
         "--data": "my text.txt",

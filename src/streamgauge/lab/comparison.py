@@ -21,7 +21,7 @@ AXES = {"schemes": "scheme", "norms": "norm", "inits": "init", "depths": "depth"
 class Comparison:
     """arms = schemes x norms x inits x depths x lrs x seeds, everything else as in `base`.
 
-    An empty axis takes its value from `base`. Construction checks every arm and raises InputError that names the
+    An empty axis takes its value from `base`, and an axis of one value gives it to `base`. Construction checks every arm and raises InputError that names the
     field. `of` and `from_toml` take the same settings flat, the axes in the plural beside the fields of `Config`:
 
         schemes = ["pre", "post"]
@@ -44,6 +44,9 @@ class Comparison:
             values = getattr(self, axis)
             if repeated := [value for value in values if values.count(value) > 1]:
                 raise InputError(f"{axis}: {repeated[0]!r} stands twice; name each value once")
+            if len(values) == 1:  # one form for one meaning, so that a comparison is known again
+                object.__setattr__(self, "base", replace(self.base, **{AXES[axis]: values[0]}))
+                object.__setattr__(self, axis, ())
         self.arms()
 
     @classmethod
@@ -94,7 +97,7 @@ class Comparison:
 
     def command(self, out: Path | str) -> str:
         """The command line that remakes this comparison: one flag per axis and per field that is not the default."""
-        words = ["streamgauge", "compare"]
+        words, flags = ["streamgauge", "compare"], {single: axis for axis, single in AXES.items()}
         plural = {single: axis for axis, single in AXES.items()}
         for key, value in self.to_dict().items():
             if key in AXES or value != _plain(getattr(Config, key)):

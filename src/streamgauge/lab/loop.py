@@ -97,14 +97,13 @@ def train(config: Config, run: Path | str, corpus: Corpus | None = None, progres
             loss = loss_on(net, corpus.batch(config.seed, step, config.batch, config.context))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            gauge.step(loss)
+            norm = nn.utils.clip_grad_norm_(net.parameters(), config.clip or math.inf)
+            gauge.step(loss, grad_norm=norm)
             nats = loss.detach().item()
             if not math.isfinite(nats):
                 note = f"stopped: the loss is not finite at step {step}"
                 gauge.event("stopped", {"why": note, "loss": nats}, step)
                 break
-            if config.clip:
-                nn.utils.clip_grad_norm_(net.parameters(), config.clip)
             optimizer.step()
             schedule.step()
             rate = config.batch * config.context / (time.perf_counter() - start)

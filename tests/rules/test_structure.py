@@ -26,6 +26,8 @@ def level(*args, **thresholds):
     [
         (12, None, None, "warning"),  # wiring alone, as from meta tensors
         (12, 0.97, None, "warning"),
+        (3, 0.9, None, "warning"),
+        (2, 0.9, None, "info"),
         (12, 0.9999, None, "error"),
         (2, None, None, "info"),  # four sublayers: shallow nets train without
         (2, 0.9999, None, "warning"),
@@ -58,7 +60,7 @@ def test_missing_residual_names_the_line_to_change(case):
     finding = found("missing-residual", case.stack(blocks=2, joined=False))
     assert finding.place == "sublayers 0-3 (blocks.0.attention to blocks.1.ffn)"
     assert "`blocks.0.attention`" in finding.fix
-    assert "return `x + f(norm(x))` in place of `f(norm(x))`" in finding.fix
+    assert "`x = x + f(norm(x))` in place of `x = f(norm(x))`" in finding.fix
 
 
 def test_nothing_to_judge():

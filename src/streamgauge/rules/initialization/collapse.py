@@ -78,7 +78,7 @@ def token_collapse(
         inside = [j for j in wiring.sublayers if j.index in where]
         place = site(inside) if inside else place
     remedy = {
-        "no residual": f"from `{name}` on return `x + f(norm(x))` in place of `f(norm(x))`",
+        "no residual": f"from `{name}` on add each sublayer's input: `x = x + f(norm(x))` in place of `x = f(norm(x))`",
         "post": f"from `{name}` on use B2T (add the block's input again before its last norm), DeepNorm's alpha on the "
         "skip, or Pre-LN: `x + f(norm(x))` in place of `norm(x + f(x))`",
     }.get(kind, f"scale what each branch from `{name}` on adds: initialize its output projection with std/sqrt(2 L)")

@@ -27,7 +27,7 @@ def missing_final_norm(
     pretrained: bool | None = None,
     *,
     excess: float = 1.0,
-    large: float = 3.0,
+    large: float = 2.5,
 ) -> Iterator[Finding]:
     """The stream of a pre-norm stack reaches the head without a norm.
 

@@ -24,6 +24,7 @@ def missing_residual(
     retention_total: Readings | None = None,
     *,
     shallow: int = 4,
+    sound: float = 0.8,
     collapse: float = 0.95,
     collapsed: float = 0.99,
     vanished: float = 1e-3,
@@ -40,9 +41,10 @@ def missing_residual(
     Threshold:
         More unjoined sublayers than joins, and at least two. Level error: the loss shows harm, or the tokens have
         collapsed (cosine at or above `collapsed`) in a stack of more than `shallow` sublayers. Level warning: more
-        than `shallow` sublayers and no token cosine measured, a cosine at or above `collapse`, or a gradient
-        retention below `vanished`. Level info: shallow, or measured sound (shaped attention trains without skips),
-        or the run trains.
+        than `shallow` sublayers and a cosine that is at or above `sound` or was not measured, fewer and a cosine at or
+        above `collapse`, or a gradient retention below `vanished`. Level info: shallow, or measured sound (shaped
+        attention trains without skips), or the run trains. Byte models of width 32 without residuals start at 0.81
+        to 0.90 with 2 blocks, 0.97 with 4, 1.000 with 12 and more.
     How to fix:
         Add the input back in each sublayer: `return x + f(norm(x))` in place of `return f(norm(x))`, and put one
         norm after the last block.
@@ -66,7 +68,7 @@ def missing_residual(
         cosine = end_of_stack(token_cosine)
         evidence["token_cosine"] = Quantity(cosine, "1")
         message += f"; the token cosine after the last is {cosine:.3f}"
-        if cosine >= collapse:
+        if cosine >= (sound if deep else collapse):
             predicted = "error" if deep and cosine >= collapsed else "warning"
     if retention_total is not None:
         retained = end_of_stack(retention_total)
@@ -80,6 +82,6 @@ def missing_residual(
         message,
         evidence=evidence | harm.evidence,
         cause=f"the output of each sublayer replaces the stream, from {first} on: what a token was is lost on the way",
-        fix=f"in `{first}`, and in every sublayer up to `{bare[-1].path}`, return `x + f(norm(x))` in place of "
-        "`f(norm(x))`, where x is the input before the norm; keep one norm after the last block",
+        fix=f"where the output of `{first}` goes on alone, and after every sublayer up to `{bare[-1].path}`, add the "
+        "sublayer's input: `x = x + f(norm(x))` in place of `x = f(norm(x))`; keep one norm after the last block",
     )

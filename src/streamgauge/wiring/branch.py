@@ -152,7 +152,7 @@ def mixing(facts: Facts, region: Region) -> dict[int, int | None]:
         elif (
             node.op in ops.MIXING
             or ("::" in node.op and facts.heavy[i])
-            or (node.op in ("stack", "cat") and len(node.inputs) > 2 and _looped(facts, i))
+            or (node.op in ("stack", "cat", "merge") and len(node.inputs) > 2 and _looped(facts, i))
         ):
             found[i] = None
     return found

@@ -123,20 +123,47 @@ def _candidate(facts: Facts, sites: Sites, total: Sum) -> Candidate | None:
     plain: list[Term] = []
     for i, term in enumerate(total.terms):
         step = _skip_of(facts, sites, term, total.terms[:i] + total.terms[i + 1 :])
-        if step is None:
+        if step is None or (step.scale.constant <= 0 and not step.scale.vector and not step.scale.scalar):
             plain.append(term)
         elif step.node in skips:
             before, added = skips[step.node]
             skips[step.node] = Step(step.node, _plus(before.scale, step.scale)), max(added, term.added)
         else:
             skips[step.node] = step, term.added
+    _only_states(facts, total, skips, plain)
     if not skips or not plain:
         return None
-    main = max(skips)
-    step, added = skips.pop(main)
-    if step.scale.constant <= 0 and not (step.scale.scalar or step.scale.vector):
-        return None
+    step, added = skips.pop(max(skips))
     return assemble(facts, sites, total, step, added, list(skips.values()), plain)
+
+
+def _only_states(facts: Facts, total: Sum, skips: dict[int, tuple[Step, int]], plain: list[Term]) -> None:
+    """Of several skips keep those that come from the earliest by light operations; the others belong to branches."""
+    if len(skips) < 2:
+        return
+    first = min(skips)
+    for node in [n for n in skips if n != first]:
+        todo, seen = [node], set()
+        while todo:
+            i = todo.pop()
+            if i in seen or i < first:
+                continue
+            seen.add(i)
+            if not facts.heavy[i]:
+                todo.extend(facts.carriers(facts.nodes[i]))
+        if first not in seen:
+            step, _ = skips.pop(node)
+            plain.extend(t for t in total.terms if t not in plain and _holds(facts, t, step.node))
+
+
+def _holds(facts: Facts, term: Term, node: int) -> bool:
+    at = term.node
+    while at != node:
+        steps = light_step(facts, at)
+        if len(steps) != 1:
+            return False
+        at = steps[0].node
+    return True
 
 
 def assemble(
@@ -174,7 +201,7 @@ def _branches(facts: Facts, sites: Sites, group: list[tuple[Term, Region]]) -> l
     for term, region in group if len(group) > 1 else []:
         mixes = set(mixing(facts, region))
         members = [(term, region)]
-        for cluster in [c for c in clusters if c[0] & mixes or not (c[0] or mixes)]:
+        for cluster in [c for c in clusters if c[0] & mixes or not (c[0] or mixes) or _chained(facts, c[1], members)]:
             clusters.remove(cluster)
             mixes |= cluster[0]
             members = cluster[1] + members
@@ -192,6 +219,12 @@ def _branches(facts: Facts, sites: Sites, group: list[tuple[Term, Region]]) -> l
         region.reach = dict(sorted(region.reach.items()))
         made.append(Branch(terms, max(t.added for t in terms), scale, region))
     return sorted(made, key=lambda b: (b.added, max(t.node for t in b.terms)))
+
+
+def _chained(facts: Facts, some: list[tuple[Term, Region]], others: list[tuple[Term, Region]]) -> bool:
+    """Whether a term of one cluster is computed from a term of the other."""
+    pairs = [(t, r) for t, _ in some for _, r in others] + [(t, r) for t, _ in others for _, r in some]
+    return any(facts.root[term.node] in region.reach and term.starts[0][0] != region.skip for term, region in pairs)
 
 
 def _plus(a: Scale, b: Scale) -> Scale:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental import _config as fx_config
 from torch.overrides import TorchFunctionMode
 
 from streamgauge.errors import InputError
@@ -23,7 +24,7 @@ def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
         raise InputError(f"read_wiring takes a torch.nn.Module, not {type(model).__name__}")
     if args or kwargs:
         try:
-            return _record(model, args, kwargs), []
+            return _record(model, args, kwargs)
         except InputError:
             raise
         except Exception as error:
@@ -35,7 +36,8 @@ def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     first: Exception | None = None
     for guess in guesses(model):
         try:
-            return _record(model, (), guess), [said(guess)]
+            graph, notes = _record(model, (), guess)
+            return graph, [said(guess), *notes]
         except InputError:
             raise
         except Exception as error:  # whatever a foreign model raises on a wrong guess
@@ -43,7 +45,7 @@ def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     raise none_fits(model, first) from first
 
 
-def _record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+def _record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, list[str]]:
     recorder = Recorder()
     for tensor in [*model.parameters(), *model.buffers()]:
         recorder.know(tensor)
@@ -59,7 +61,8 @@ def _record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             )
         ids = tuple(recorder.touch(t) for t in outputs)
         primary = recorder.touch(_primary(output, outputs))
-    return Graph(recorder.nodes, recorder.log, ids, primary)
+    notes = ["control flow that asks for values was guessed on the meta device"] if recorder.guesses else []
+    return Graph(recorder.nodes, recorder.log, ids, primary), notes
 
 
 def reason(error: BaseException) -> str:
@@ -108,15 +111,18 @@ def left_as_it_was(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; mode, buffers, random state and torch's fast path restored at the end."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(b, b.detach().clone()) for b in model.buffers() if not b.is_meta]
+    nonzero = fx_config.meta_nonzero_assume_all_nonzero
     fast = torch.backends.mha.get_fastpath_enabled()
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
     try:
         for module, _ in modes:
             module.training = False
         torch.backends.mha.set_fastpath_enabled(False)
+        fx_config.meta_nonzero_assume_all_nonzero = True
         with torch.random.fork_rng(devices=devices):
             yield
     finally:
+        fx_config.meta_nonzero_assume_all_nonzero = nonzero
         torch.backends.mha.set_fastpath_enabled(fast)
         for module, training in modes:
             module.training = training

@@ -23,7 +23,8 @@ from streamgauge.wiring.record import Node, Ref
 class Stat:
     """What a node is of the tensor x: `what` in sum, mean, mean2, centred, square, power, scale, inverse.
 
-    power is a variance, mean square or sum of squares; scale its root; inverse one over that.
+    power is a variance, mean square or sum of squares; scale its root; inverse one over that. mean2 is the square of
+    a mean, which may as well be the square of a tensor `of` its own.
     """
 
     what: str
@@ -33,6 +34,7 @@ class Stat:
     summed: bool = False
     eps: float | None = None
     dtype: torch.dtype = torch.float32
+    of: int = -1
 
 
 @dataclass
@@ -96,8 +98,9 @@ class _Finder:
             return self._inverted(stat) if exponent == -1.0 else None
         if op in ("mean", "sum"):
             size = max(1, self.nodes[first].numel // max(1, node.numel))
-            if stat is not None and stat.what == "square":
-                return replace(stat, what="power", size=size, summed=op == "sum", dtype=node.dtype)
+            if stat is not None and stat.what in ("square", "mean2"):
+                x = stat.x if stat.what == "square" else stat.of
+                return replace(stat, what="power", x=x, size=size, summed=op == "sum", dtype=node.dtype)
             return Stat(op, self._origin(first), size=size, dtype=node.dtype)
         if op in ("var", "std", "var_mean", "std_mean"):
             size = max(1, self.nodes[first].numel // max(1, node.numel))
@@ -180,13 +183,13 @@ class _Finder:
             return replace(stat, summed=False)
         return None
 
-    def _squared(self, i: int, node: Node) -> Stat | None:
+    def _squared(self, i: int, node: Node) -> Stat:
         stat = self.stats.get(i)
         if stat is not None and stat.what == "mean":
-            return replace(stat, what="mean2")
+            return replace(stat, what="mean2", of=self._origin(i))
         if stat is not None and stat.what == "centred":
             return Stat("square", stat.x, True, dtype=node.dtype)
-        return Stat("square", self._origin(i), dtype=node.dtype) if stat is None else None
+        return Stat("square", self._origin(i), dtype=node.dtype)
 
     @staticmethod
     def _rooted(stat: Stat | None) -> Stat | None:

@@ -49,6 +49,21 @@ def shared(facts: Facts, kept: list[Candidate], rest: list[Sum]) -> set[int]:
     return {top for group in takers.values() if len(group) > 1 for top in group if top in tops}
 
 
+def spread(facts: Facts, kept: list[Candidate]) -> set[int]:
+    """The tops of the candidates whose branch is spread over a larger skip: one output written to several streams."""
+    found: set[int] = set()
+    for candidate in kept:
+        size = facts.nodes[candidate.top].numel
+        for branch in candidate.branches:
+            at = branch.terms[0].node
+            while facts.same(facts.nodes[at]):
+                at = facts.nodes[at].inputs[0]
+            node = facts.nodes[at]
+            if node.op == "mul" and all(facts.nodes[i].numel < size for i in node.inputs):
+                found.add(candidate.top)
+    return found
+
+
 def one_for_each_branch(facts: Facts, kept: list[Candidate], several: set[int]) -> list[Candidate]:
     """Of the candidates that share a branch, the first."""
     seen: set[int] = set()

@@ -48,7 +48,7 @@ class _Reader:
         kept = drop_inner(facts, link(facts, sites, found, rest))
         self.mixed = plural.find_mixed(facts, sites, kept, rest)
         self.gathered = plural.gathered(facts, kept, rest)
-        self.several = plural.shared(facts, kept, rest)
+        self.several = plural.shared(facts, kept, rest) | plural.spread(facts, kept)
         self.candidates = plural.one_for_each_branch(facts, kept, self.several)
         self.tops = {c.top: c for c in kept}
         if self.several:  # where streams meet, no branch is added
@@ -83,7 +83,7 @@ class _Reader:
         lines = remarks.partial(facts, self.candidates, self.norms)
         if self.several:
             where = remarks.shown(self._path(min(self.several)))
-            lines.append(f"several streams: {len(self.several)} sums share their branches (the first in {where})")
+            lines.append(f"several streams: {len(self.several)} sums share or spread their branches (first in {where})")
         if self.mixed:
             where = remarks.shown(self._path(self.mixed[0].top))
             lines.append(f"several streams: {len(self.mixed)} sums of mixed states (the first in {where})")

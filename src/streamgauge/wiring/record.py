@@ -14,6 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from streamgauge.wiring import ops
 from streamgauge.wiring.calls import CallLog, tensors_of
 
+MOST_GUESSES = 100_000
+REPEATS = frozenset({"expand", "repeat", "repeat_interleave", "expand_as", "tile"})
+LIKE = frozenset({"zeros_like", "new_zeros"})
+
 
 class Ref(NamedTuple):
     """Stands for a tensor among the recorded arguments of an operation."""
@@ -82,7 +86,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.nodes: list[Node] = []
         self.log = CallLog(self.touch, self.adopt)
-        self.guessed: set[str] = set()
+        self.guesses = 0
         self._memories: dict[int, _Memory] = {}
         self._signatures: dict[Any, _Signature] = {}
 
@@ -167,12 +171,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             node.trained |= source.trained
             node.random |= source.random
         node.trained &= not node.data
+        if not node.data and len(node.shape) > 2:
+            node.carrier |= self._latent(node)
         if node.data and not node.carrier:
             node.carrier = (op in ops.LOOKUP and nodes[inputs[0]].trained) or op in ops.HEAVY
         node.carrier &= tensor.is_floating_point() or tensor.is_complex()
         node.random |= op in ops.RANDOM
         nodes.append(node)
         return node
+
+    def _latent(self, node: Node) -> bool:
+        """Trained states that are repeated over the batch are content: queries, latents, and zeros beside them."""
+        if node.op in LIKE:
+            return any(isinstance(a, Ref) and self.nodes[a.node].carrier for a in node.args[:1])
+        source = self.nodes[node.inputs[0]] if node.inputs else node
+        return node.op in REPEATS and node.trained and node.numel > source.numel
 
     def _put(self, node: Node, tensor: Tensor, aliases: bool) -> None:
         storage = tensor.untyped_storage()
@@ -197,8 +210,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if signature is None:
             signature = self._signatures[func] = _read_signature(func)
         if signature.name == "_local_scalar_dense" and args[0].is_meta:
-            self.guessed.add("item")
-            return False if args[0].dtype == torch.bool else 1 if not args[0].is_floating_point() else 1.0
+            return self._guess(args[0])
         name = signature.name
         sources: list[int] = []
         storages: set[int] = set()
@@ -212,7 +224,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             plain = tuple([self._strip(a, sources, storages) for a in args])
             named = {k: self._strip(v, sources, storages) for k, v in kwargs.items() if k not in signature.written}
-        result = func(*args, **kwargs)
+        result = self._call(func, name, args, kwargs)
         outputs = tensors_of(result)
         if not outputs:
             return result
@@ -229,6 +241,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 node.value = _number(tensor)
             self._put(node, tensor, tensor.untyped_storage()._cdata in storages)
         return result
+
+    def _guess(self, tensor: Tensor) -> bool | int | float:
+        """A number for control flow that asks a tensor without values."""
+        self.guesses += 1
+        if self.guesses > MOST_GUESSES:
+            raise RuntimeError("control flow that depends on values does not end without them")
+        return False if tensor.dtype == torch.bool else 1.0 if tensor.is_floating_point() else 1
+
+    def _call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        if name == "_grouped_mm" and args[0].is_meta and args[1].dim() == 3 and args[0].dim() == 2:
+            return args[0].new_empty(args[0].shape[0], args[1].shape[2])  # its meta kernel takes bfloat16 alone
+        return func(*args, **kwargs)
 
     def _record_write(
         self,

@@ -53,14 +53,15 @@ def shown(path: str) -> str:
 
 
 def partial(facts: Facts, kept: list[Candidate], norms: dict[int, list[Norms]]) -> list[str]:
-    """A line for each branch of which some first products read the stream without the branch's norm."""
-    return [
-        f"{shown(path_of(facts, branch.added))}: {around.partial} of {around.of} products of the branch read the "
-        "stream without its norm"
+    """A line on the branches of which some first products read the stream without the branch's norm."""
+    found = [
+        f"{around.partial} of {around.of} products of the branch in {shown(path_of(facts, branch.added))}"
         for candidate in kept
         for branch, around in zip(candidate.branches, norms[candidate.top], strict=True)
         if around.partial
     ]
+    more = f" (and so in {len(found) - 1} more branches)" if len(found) > 1 else ""
+    return [f"{found[0]} read the stream without its norm{more}"] if found else []
 
 
 def outside(facts: Facts, covered: set[int]) -> list[str]:

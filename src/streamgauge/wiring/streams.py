@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamgauge.wiring.branch import walk
-from streamgauge.wiring.candidates import Candidate, Sites, assemble
+from streamgauge.wiring.branch import region_of, walk
+from streamgauge.wiring.candidates import Branch, Candidate, Sites, assemble, branch_scale
 from streamgauge.wiring.facts import Facts
 from streamgauge.wiring.sums import Step, Sum
 
@@ -22,6 +22,7 @@ def link(facts: Facts, sites: Sites, candidates: list[Candidate], rest: list[Sum
             by_top[top] = candidate
         else:
             candidate.parent = _parent(facts, candidate.skip.node, by_top, top)
+            _late_branches(facts, sites, candidate, by_top)
         if candidate.parent is not None:
             candidate.parent.children.append(candidate)
         linked.append(candidate)
@@ -71,6 +72,17 @@ def _late(facts: Facts, sites: Sites, total: Sum, by_top: dict[int, Candidate]) 
     return None
 
 
+def _late_branches(facts: Facts, sites: Sites, candidate: Candidate, by_top: dict[int, Candidate]) -> None:
+    """Terms that were left loose become branches where they are computed from an earlier state of the stream."""
+    for term in list(candidate.loose if candidate.parent is not None else ()):
+        assert candidate.parent is not None
+        state = _earlier_state(facts, list(term.starts), candidate.parent, by_top)
+        if state is not None:
+            candidate.loose.remove(term)
+            region = region_of(facts, term.starts, state, sites.core)
+            candidate.branches.append(Branch([term], term.added, branch_scale(facts, sites, term), region))
+
+
 def _earlier_state(
     facts: Facts, starts: list[tuple[int, bool]], parent: Candidate, by_top: dict[int, Candidate]
 ) -> int | None:
@@ -90,12 +102,18 @@ def drop_inner(facts: Facts, candidates: list[Candidate]) -> list[Candidate]:
     dropped: set[int] = set()
     tops = {c.top: c for c in candidates}
     for outer in candidates:
-        inner = {i: tops[i] for branch in outer.branches for i in branch.region.reach if i in tops and i != outer.top}
+        reach = [i for branch in outer.branches for i in branch.region.reach]
+        inner = {i: tops[i] for i in reach if i in tops and i != outer.top}
         for i, candidate in inner.items():
             chained = bool(candidate.children) or (candidate.parent is not None and candidate.parent.top in inner)
             if not chained or not _trained(facts, candidate):
                 dropped.add(i)
-    return [c for c in candidates if c.top not in dropped]
+    kept = [c for c in candidates if c.top not in dropped]
+    for candidate in kept:
+        candidate.children = [c for c in candidate.children if c.top not in dropped]
+        while candidate.parent is not None and candidate.parent.top in dropped:
+            candidate.parent = candidate.parent.parent
+    return kept
 
 
 def _trained(facts: Facts, candidate: Candidate) -> bool:

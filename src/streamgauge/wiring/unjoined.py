@@ -16,6 +16,8 @@ from streamgauge.wiring.candidates import Candidate, Sites
 from streamgauge.wiring.facts import Facts
 from streamgauge.wiring.taps import Taps
 
+_Found = list[tuple[int, int, BranchKind]]
+
 
 @dataclass
 class _Stretch:
@@ -52,8 +54,10 @@ def find(facts: Facts, sites: Sites, taps: Taps, candidates: list[Candidate]) ->
     found = [*mixers, *_ffns(facts, stretches, mixers)]
     streams = {facts.nodes[c.top].numel for c in candidates}
     widths = streams | {facts.nodes[end].numel for _, end, kind in found if kind != "ffn"}
-    if not widths:
+    attends = any(kind in ("attention", "cross-attention") for _, _, kind in found) or _attends(facts, candidates)
+    if not widths or not attends:
         return []
+    found = _between(found, candidates)
     made: list[Bare] = []
     for start, end, kind in sorted(found, key=lambda f: f[1]):
         if facts.nodes[end].numel not in widths or (kind == "mixer" and candidates):
@@ -64,6 +68,19 @@ def find(facts: Facts, sites: Sites, taps: Taps, candidates: list[Candidate]) ->
         join = Join(-1, path, "none", kind=kind, stream_tap=taps.stream(start), branch_tap=tap, out_tap=tap)
         made.append(Bare(end, join, set(region_of(facts, [(end, False)], start, {}).reach)))
     return made
+
+
+def _attends(facts: Facts, candidates: list[Candidate]) -> bool:
+    return any("attention" in kind_of(facts, b.region) for c in candidates for b in c.branches)
+
+
+def _between(found: _Found, candidates: list[Candidate]) -> _Found:
+    """Without the feed-forward parts before the first and after the last sublayer of another kind: stems and heads."""
+    marks = [c.top for c in candidates] + [end for _, end, kind in found if kind != "ffn"]
+    first, last = min(marks, default=-1), max(marks, default=-1)
+    if not candidates:
+        return [f for f in found if f[2] != "ffn" or f[1] > first]
+    return [f for f in found if f[2] != "ffn" or first < f[1] < last]
 
 
 def _pairs(facts: Facts, candidates: list[Candidate]) -> list[tuple[int, int]]:
@@ -101,15 +118,16 @@ def _stretch(facts: Facts, sites: Sites, start: int, end: int, tops: set[int]) -
     region: Region = region_of(facts, [(end, False)], start, sites.core)
     inner = [i for i in region.reach if i != start]
     join = any(i in tops for i in inner)
-    products = sum(1 for i in inner if facts.heavy[i] and any(facts.nodes[j].trained for j in facts.nodes[i].inputs))
+    weighted = [i for i in inner if facts.heavy[i] and any(facts.nodes[j].trained for j in facts.nodes[i].inputs)]
+    products = sum(1 for i in weighted if facts.nodes[i].op not in ops.CONV)
     nonlinear = any(facts.nodes[i].op in ops.NONLINEAR for i in inner if i not in sites.inner)
     kind = None if join or not region.entries else kind_of(facts, region)
     return _Stretch(start, end, products, nonlinear, kind, any(i in sites.core for i in inner), join)
 
 
-def _mixers(facts: Facts, stretches: list[_Stretch]) -> list[tuple[int, int, BranchKind]]:
+def _mixers(facts: Facts, stretches: list[_Stretch]) -> _Found:
     """Operations across tokens, each with at most one product before and one after, and the norm before."""
-    found: list[tuple[int, int, BranchKind]] = []
+    found: _Found = []
     for at, stretch in enumerate(stretches):
         if stretch.kind is None or stretch.kind == "ffn":
             continue
@@ -129,11 +147,9 @@ def _mixers(facts: Facts, stretches: list[_Stretch]) -> list[tuple[int, int, Bra
     return found
 
 
-def _ffns(
-    facts: Facts, stretches: list[_Stretch], taken: list[tuple[int, int, BranchKind]]
-) -> list[tuple[int, int, BranchKind]]:
+def _ffns(facts: Facts, stretches: list[_Stretch], taken: _Found) -> _Found:
     """Two products with a nonlinearity between, back to the size at the start."""
-    found: list[tuple[int, int, BranchKind]] = []
+    found: _Found = []
     free = [s for s in stretches if not any(a <= s.start and s.end <= b for a, b, _ in taken)]
     at = 0
     while at < len(free):

@@ -57,7 +57,7 @@ LAYERS = [
 SECONDS = 60
 
 
-class TooSlow(Exception):
+class TooSlowError(Exception):
     """A family took longer than its share."""
 
 
@@ -85,7 +85,7 @@ def builds(kind: Any, make: Any) -> Iterator[torch.nn.Module]:
         with torch.device(device):
             try:
                 model = kind(change(make())).eval()
-            except TooSlow:
+            except TooSlowError:
                 raise
             except Exception as error:
                 failed = error
@@ -131,7 +131,7 @@ def family(task: str, mapping: Any, key: str) -> tuple[str, list[str], str]:
                 failed = failed or error
                 continue
             return "read", [kind.__name__, *describe(wiring)], "; ".join(wiring.unplaced)
-    except TooSlow:
+    except TooSlowError:
         raise
     except Exception as error:
         if failed is None:
@@ -153,7 +153,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
 
     def stop(*_: Any) -> None:
-        raise TooSlow
+        raise TooSlowError
 
     signal.signal(signal.SIGALRM, stop)
     rows: dict[str, list[tuple[str, list[str], str]]] = {}
@@ -171,7 +171,7 @@ def main() -> int:
             signal.alarm(SECONDS)
             try:
                 state, cells, remark = family(task, mapping, key)
-            except TooSlow:
+            except TooSlowError:
                 state, cells, remark = "skipped", [], f"took more than {SECONDS} s"
             except Exception as error:
                 state, cells, remark = "crashed", [], one_line(error)
@@ -194,7 +194,8 @@ def main() -> int:
 def page(rows: dict[str, list[tuple[str, list[str], str]]], missing: list[tuple[str, str, str, str]]) -> str:
     import transformers
 
-    head = "| family | class | joins | branches | norm | eps | scales | final norm | remarks |\n| - | - | - | - | - | - | - | - | - |\n"
+    columns = ("family", "class", "joins", "branches", "norm", "eps", "scales", "final norm", "remarks")
+    head = f"| {' | '.join(columns)} |\n|{' - |' * len(columns)}\n"
     parts = [
         "# Wirings read from transformers\n",
         f"Written by `benchmarks/wiring_families.py` with transformers {transformers.__version__} and torch "

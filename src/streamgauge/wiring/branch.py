@@ -152,7 +152,7 @@ def mixing(facts: Facts, region: Region) -> dict[int, int | None]:
         elif (
             node.op in ops.MIXING
             or ("::" in node.op and facts.heavy[i])
-            or (node.op in ("stack", "cat", "merge") and len(node.inputs) > 2 and _looped(facts, i))
+            or (node.op in ("stack", "cat", "merge") and _looped(facts, i))
         ):
             found[i] = None
     return found
@@ -206,7 +206,12 @@ def _kernel(facts: Facts, i: int) -> int:
 
 def _looped(facts: Facts, i: int) -> bool:
     """Whether each stacked tensor was computed from a state that the one before it made, as in a scan."""
-    *_, third, second, last = facts.nodes[i].inputs
+    parts = list(facts.nodes[i].inputs)
+    while len(parts) < 3 and facts.nodes[parts[0]].op == "merge":  # written one after another into one tensor
+        parts[:1] = facts.nodes[parts[0]].inputs
+    if len(parts) < 3:
+        return False
+    third, second, last = parts[-3:]
     if not third < second < last or not facts.nodes[last].carrier:
         return False
     light, past = walk(facts, [(last, False)], third + 1)

@@ -121,13 +121,14 @@ def _skip_of(facts: Facts, sites: Sites, term: Term, others: list[Term]) -> Step
 def _candidate(facts: Facts, sites: Sites, total: Sum) -> Candidate | None:
     skips: dict[int, tuple[Step, int]] = {}
     plain: list[Term] = []
-    for i, term in enumerate(total.terms):
-        step = _skip_of(facts, sites, term, total.terms[:i] + total.terms[i + 1 :])
-        if step is None or (step.scale.constant <= 0 and not step.scale.vector and not step.scale.scalar):
-            plain.append(term)
-        elif step.node in skips:
+    terms = total.terms
+    for term in sorted(terms, key=lambda t: t.scale.constant <= 0):
+        step = _skip_of(facts, sites, term, [other for other in terms if other is not term])
+        if step is not None and step.node in skips:
             before, added = skips[step.node]
             skips[step.node] = Step(step.node, _plus(before.scale, step.scale)), max(added, term.added)
+        elif step is None or step.scale.constant <= 0:
+            plain.append(term)
         else:
             skips[step.node] = step, term.added
     _only_states(facts, total, skips, plain)

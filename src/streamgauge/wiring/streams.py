@@ -102,7 +102,7 @@ def drop_inner(facts: Facts, candidates: list[Candidate]) -> list[Candidate]:
     dropped: set[int] = set()
     tops = {c.top: c for c in candidates}
     for outer in candidates:
-        reach = [i for branch in outer.branches for i in branch.region.reach]
+        reach = [i for branch in outer.branches for i in branch.region.reach if i != branch.region.skip]
         inner = {i: tops[i] for i in reach if i in tops and i != outer.top}
         for i, candidate in inner.items():
             chained = bool(candidate.children) or (candidate.parent is not None and candidate.parent.top in inner)

@@ -41,6 +41,13 @@ FACTS: dict[str, str] = {
     "pretrained": "says that the weights were loaded, not drawn",
     "config": "is the model's configuration",
     "optimizer": "is the optimizer's class name",
+    "phase": "says how far it went: init, rehearsal or run",
+    "parameters": "one backward pass of the model gives",
+    "setup": "is read off the optimizer",
+    "schedule": "is read off the scheduler, or given by warmup and steps",
+    "handling": "is seen in the loop, or given by clip, accumulate and precision",
+    "flags": "are attributes of the modules and fields of the config",
+    "probes": "come from experiments on the model's inputs",
 }
 
 KNOWN: dict[str, str] = {

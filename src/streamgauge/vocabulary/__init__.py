@@ -7,6 +7,15 @@ from __future__ import annotations
 
 from streamgauge.vocabulary.findings import Answer, Finding, NotAssessed, Quantity, Severity, Verdict
 from streamgauge.vocabulary.readings import RUN, Place, Reading, Readings
+from streamgauge.vocabulary.setup import (
+    Flag,
+    Handling,
+    OptimizerSetup,
+    Parameter,
+    ParameterGroup,
+    Probe,
+    Schedule,
+)
 from streamgauge.vocabulary.wiring import BranchKind, Join, Norm, NormKind, Placement, Scale, Tap, Wiring
 from streamgauge.vocabulary.word import Word
 
@@ -15,16 +24,23 @@ __all__ = [
     "Answer",
     "BranchKind",
     "Finding",
+    "Flag",
+    "Handling",
     "Join",
     "Norm",
     "NormKind",
     "NotAssessed",
+    "OptimizerSetup",
+    "Parameter",
+    "ParameterGroup",
     "Place",
     "Placement",
+    "Probe",
     "Quantity",
     "Reading",
     "Readings",
     "Scale",
+    "Schedule",
     "Severity",
     "Tap",
     "Verdict",

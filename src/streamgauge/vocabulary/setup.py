@@ -66,7 +66,7 @@ class Schedule(Word):
     warmup_steps    optimizer steps until the peak, where known
     total_steps     optimizer steps of the run, where known
     steps_per_tick  optimizer steps between two calls of scheduler.step(), where that was seen (1: every step)
-    planned         the multiplier of the peak rate at ticks 0, 1, 2 ... as the scheduler will give it, where it was read
+    planned         multipliers of the peak rate at ticks 0, 1, 2 ... that the scheduler will give, where they were read
     """
 
     name: str | None = None

@@ -45,7 +45,7 @@ class Region:
     """The nodes of a branch that descend from the skip, each with how it is reached.
 
     reach   for each node: RAW (from the skip by light operations), NORMED (through a norm), PASSED (a heavy one)
-    entries the first heavy operations, with the bits of what they read
+    entries the heavy operations that read the skip by light operations, with the bits of all that they read
     """
 
     skip: int
@@ -70,7 +70,7 @@ def region_of(facts: Facts, starts: Iterable[tuple[int, bool]], skip: int, cores
             continue
         if heavy[i]:
             if bits & (RAW | NORMED):
-                region.entries[i] = bits & (RAW | NORMED)
+                region.entries[i] = bits
             bits = PASSED
         elif i in cores and bits & RAW:
             bits = bits & ~RAW | NORMED

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streamgauge.vocabulary import Placement
 from streamgauge.wiring import ops
-from streamgauge.wiring.branch import NORMED, RAW, entry_norms, exit_norm
+from streamgauge.wiring.branch import NORMED, PASSED, RAW, entry_norms, exit_norm
 from streamgauge.wiring.candidates import Branch, Candidate, Sites
 from streamgauge.wiring.facts import Facts
 from streamgauge.wiring.norms import Site
@@ -74,7 +74,8 @@ def norms_of(facts: Facts, sites: Sites, branch: Branch) -> Norms:
     normed = sum(1 for b in bits if b & NORMED)
     raw = sum(1 for b in bits if b & RAW and not b & NORMED)
     entry = None
-    if normed:
+    bypassed = any(b & RAW and b & PASSED for b in bits)  # the stream itself goes on inside the branch
+    if normed and not bypassed:
         found = entry_norms(facts, branch.region, sites.core)
         entry = found[0] if found else None
     out = exit_norm(facts, branch.starts, branch.region, sites.core)

@@ -22,10 +22,10 @@ class Mixed:
 
 
 def bottom(facts: Facts, term: Term) -> int:
-    """The node behind a term's layout, casts and scales."""
+    """The node behind a term's layout, casts and scales; for a fused product and sum a name of its own."""
     at = term.node
     if term.starts[0][1]:
-        return at
+        return -1 - at
     while True:
         steps = light_step(facts, at)
         if len(steps) != 1:
@@ -96,7 +96,7 @@ def find_mixed(facts: Facts, sites: Sites, kept: list[Candidate], rest: list[Sum
 
 def _mixed(facts: Facts, sites: Sites, total: Sum) -> Mixed | None:
     for i, term in enumerate(total.terms):
-        product = facts.root[bottom(facts, term)] if not term.starts[0][1] else term.node
+        product = term.node if term.starts[0][1] else facts.root[bottom(facts, term)]
         if not facts.heavy[product]:
             continue
         others = [start for j, other in enumerate(total.terms) if j != i for start in other.starts]

@@ -93,11 +93,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     # -- sources ------------------------------------------------------------------------------------------------
 
     def adopt(self, module: nn.Module) -> None:
-        """Make the module's own parameters and buffers known."""
-        for source, tensors in (("parameter", module._parameters), ("buffer", module._buffers)):
-            for tensor in tensors.values():
-                if tensor is not None:
-                    self._source(tensor, source)
+        """Make the parameters and buffers of a module and its children known as they are now.
+
+        A sharded model gathers them anew for every call; attention of torch uses a child's weights unasked.
+        """
+        for owner in (module, *module.children()):
+            for parameter in owner._parameters.values():
+                if parameter is not None:
+                    self._source(parameter, "parameter")
+            for buffer in owner._buffers.values():
+                if buffer is not None:
+                    self._source(buffer, "buffer")
 
     def know(self, tensor: Tensor) -> None:
         """Make a parameter or buffer known."""
@@ -118,6 +124,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         memory = self._memories.get(key)
         geometry = _geometry(tensor)
         if memory is not None and geometry in memory.nodes:
+            known = self.nodes[memory.nodes[geometry][0]]
+            known.trained |= op == "parameter" and not known.data
             return
         node = self._add(op, (), (), {}, tensor, 0)
         node.data = op == "input"

@@ -71,6 +71,8 @@ def light_step(facts: Facts, i: int) -> list[Step]:
     if op in ops.MUL and len(carriers) == 1:
         factor = factor_of(facts, node, carriers[0])
         return [] if factor is None else [Step(carriers[0], factor)]
+    if op == "add" and len(carriers) == 1 and facts.nodes[carriers[0]].numel == node.numel:  # zero, a bias, positions
+        return [Step(carriers[0], ONE)]
     return []
 
 

@@ -56,7 +56,9 @@ def outcome(
     baseline = initial if unigram_entropy is None else unigram_entropy
     name = "the unigram entropy" if known else "the initial loss"
     if final < baseline - margin:
-        return Outcome("trains", f"final loss {final:.3f} nats is below {name} {baseline:.3f} by {margin:g}", final)
+        return Outcome(
+            "trains", f"final loss {final:.3f} nats is {baseline - final:.2f} below {name} {baseline:.3f}", final
+        )
     where = f"final loss {final:.3f} nats is not {margin:g} below {name} {baseline:.3f}"
     if falling(curve, target=baseline - margin) and not (len(checked) > 1 and checked[-1] >= checked[-2]):
         return Outcome("slow", f"{where} and still falling steadily", final)

@@ -23,6 +23,9 @@ SIGNALS: dict[str, str] = {
     "cosine_excess": "a gauge reads in the forward pass",
     "token_cosine": "a gauge reads in the forward pass",
     "grad_rms": "a gauge reads in the backward pass",
+    "stream_peak": "a gauge reads in the forward pass",
+    "stream_spread": "a gauge reads in the forward pass",
+    "branch_peak": "a gauge reads in the forward pass",
     "retention": "a gauge reads in the backward pass",
     "retention_total": "a gauge reads in the backward pass",
     "loss": "gauge.step(loss) records",
@@ -31,6 +34,9 @@ SIGNALS: dict[str, str] = {
     "val_loss": "a run with validation data records",
     "step_time": "gauge.step(loss) records",
     "tokens_per_s": "gauge.step(loss) records",
+    "attention_logit_max": "gauge.record(...) takes: the largest |q k| / sqrt(d) of the step",
+    "attention_entropy": "gauge.record(...) takes: the lowest mean entropy of a head's attention over log(keys)",
+    "stable_rank": "gauge.record(...) takes: the lowest ||W||_F^2 / ||W||_2^2 of the matrices",
 }
 
 FACTS: dict[str, str] = {
@@ -47,6 +53,7 @@ FACTS: dict[str, str] = {
     "schedule": "is read off the scheduler, or given by warmup and steps",
     "handling": "is seen in the loop, or given by clip, accumulate and precision",
     "flags": "are attributes of the modules and fields of the config",
+    "origin": "is traced on the first batch whose loss or gradient is not finite",
     "probes": "come from experiments on the model's inputs",
 }
 

@@ -113,3 +113,29 @@ class Probe(Word):
     change: float
     noise: float = 0.0
     place: str = ""
+
+
+@with_config(JSON)
+@dataclass(frozen=True)
+class Origin(Word):
+    """The operation that made the first value that is not finite, in one pass whose loss or gradient is not.
+
+    op           name of the operation: "softmax", "div", "mm" ...
+    path         the module whose call ran it, "" for the model's own code or the loss
+    flow         "forward" or "backward"
+    value        "nan" or "inf"
+    dtype        of its output; `largest` the largest finite absolute value among its inputs
+    masked_rows  rows of its input that are masked at every entry (softmax and attention), 0 where there is none
+    zero_divisor True where it divided by zero (an inverse root of zero included)
+    step         which batch it was, counted from 0
+    """
+
+    op: str
+    path: str = ""
+    flow: Literal["forward", "backward"] = "forward"
+    value: Literal["nan", "inf"] = "nan"
+    dtype: str = "float32"
+    largest: float | None = None
+    masked_rows: int = 0
+    zero_divisor: bool = False
+    step: int = 0

@@ -14,11 +14,7 @@ from streamgauge.rules.order import RANK, explained_by
 from streamgauge.rules.text import HEADINGS
 from streamgauge.vocabulary import Finding, NotAssessed
 
-EXAMPLES = {
-    name: pair
-    for path in sorted((Path(__file__).parents[1] / "rules").glob("examples*.py"))
-    for name, pair in runpy.run_path(str(path))["EXAMPLES"].items()
-}
+EXAMPLES = runpy.run_path(str(Path(__file__).parents[1] / "rules" / "examples.py"))["EXAMPLES"]
 NAMES = list(RULES)
 FOLDERS = {"W": "structure", "I": "initialization", "O": "optimizer", "P": "precision", "D": "data", "T": "dynamics"}
 

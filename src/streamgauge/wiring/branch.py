@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from streamgauge.vocabulary import BranchKind
 from streamgauge.wiring import ops
 from streamgauge.wiring.facts import Facts
+from streamgauge.wiring.graph import Ref
 from streamgauge.wiring.norms import Site
-from streamgauge.wiring.record import Ref
 
 RAW, NORMED, PASSED = 1, 2, 4
 

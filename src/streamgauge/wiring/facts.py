@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamgauge.wiring import ops
-from streamgauge.wiring.record import Graph, Node
+from streamgauge.wiring.graph import Graph, Node
 
 
 class Facts:

@@ -13,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from streamgauge.errors import InputError
 from streamgauge.wiring.calls import tensors_of
-from streamgauge.wiring.record import Graph, Recorder
+from streamgauge.wiring.graph import Graph
+from streamgauge.wiring.record import Recorder
 
 
 def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, list[str]]:

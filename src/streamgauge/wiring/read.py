@@ -13,8 +13,8 @@ from streamgauge.wiring.branch import kind_of
 from streamgauge.wiring.candidates import Branch, Candidate, Sites, find_candidates
 from streamgauge.wiring.facts import Facts
 from streamgauge.wiring.forward import record
+from streamgauge.wiring.graph import Graph
 from streamgauge.wiring.norms import Site, find_norms
-from streamgauge.wiring.record import Graph
 from streamgauge.wiring.streams import drop_inner, light_origins, link
 from streamgauge.wiring.sums import ONE, find_sums, light_step
 

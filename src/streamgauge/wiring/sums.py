@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from streamgauge.wiring import ops
 from streamgauge.wiring.facts import Facts
-from streamgauge.wiring.record import Node, Ref
+from streamgauge.wiring.graph import Node, Ref
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from streamgauge.rules.evidence import CannotJudge
 from streamgauge.rules.harm import Harm
-from streamgauge.rules.places import end_of_stack, site
+from streamgauge.rules.places import end_of_stack, site, telling
 from streamgauge.rules.rule import Find, rule
 from streamgauge.vocabulary import Finding, Quantity, Readings, Severity, Wiring
 
@@ -65,13 +65,13 @@ def missing_residual(
     predicted: Severity = "warning" if deep and token_cosine is None else "info"
     message = f"{len(bare)} of {len(wiring.sublayers)} sublayers have no residual connection"
     if token_cosine is not None:
-        cosine = end_of_stack(token_cosine)
+        cosine = end_of_stack(telling(token_cosine, harm))
         evidence["token_cosine"] = Quantity(cosine, "1")
         message += f"; the token cosine after the last is {cosine:.3f}"
         if cosine >= (sound if deep else collapse):
             predicted = "error" if deep and cosine >= collapsed else "warning"
     if retention_total is not None:
-        retained = end_of_stack(retention_total)
+        retained = end_of_stack(telling(retention_total, harm))
         evidence["retention_total"] = Quantity(retained, "1")
         if retained < vanished and predicted == "info":
             predicted = "warning"

@@ -1,12 +1,15 @@
 """For every rule one piece of evidence that it must find fault with, and one that it must pass.
 
-The contract suite reads EXAMPLES, name -> (sick, healthy), from here and from every `examples_*.py` beside this
-file. A rule without an entry fails there.
+The contract suite reads EXAMPLES: name -> (sick, healthy). A rule without an entry fails there. Each `examples_*.py`
+beside this file adds those of one family: `examples(case)` gets the builders below and returns such a table.
 """
 
 from __future__ import annotations
 
 import math
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -85,3 +88,6 @@ EXAMPLES: dict[str, tuple[Evidence, Evidence]] = {
         Evidence(None, {"loss": TRAINS}),
     ),
 }
+
+for path in sorted(Path(__file__).parent.glob("examples_*.py")):
+    EXAMPLES |= runpy.run_path(str(path))["examples"](SimpleNamespace(**globals()))

@@ -6,6 +6,7 @@ import pytest
 
 from streamgauge.rules import RULES, Evidence, series
 from streamgauge.rules.dynamics.flow import flow
+from streamgauge.rules.harm import Harm
 from streamgauge.vocabulary import NotAssessed
 
 
@@ -41,7 +42,7 @@ def test_growth_of_the_stream_is_no_explosion():
     rms = [math.sqrt(1 + k) for k in range(1, 200)]
     gradient = [1 / r for r in rms]
     raw = series("retention_total", [gradient[0] / gradient[-1]])
-    measured = flow(raw, series("grad_rms", [gradient]), series("stream_rms", [rms]))
+    measured = flow(raw, series("grad_rms", [gradient]), series("stream_rms", [rms]), Harm("unknown", ""))
     assert measured.ratio == pytest.approx(1.0)
     assert measured.scaled
     assert raw.last[0] == pytest.approx(10.0)

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from streamgauge.rules import series
-from streamgauge.rules.places import at_end, end_of_stack, regime, site, span
+from streamgauge.rules.harm import Harm
+from streamgauge.rules.places import at_end, end_of_stack, regime, site, span, telling
 from streamgauge.vocabulary import Join, Wiring
 
 
@@ -52,5 +53,11 @@ def test_regime_of_other_stacks(case):
 def test_last_finite_readings():
     table = series("token_cosine", [[0.1, 0.2, 0.3], [0.4, 0.5, math.nan], [math.nan] * 3])
     assert at_end(table)[:2].tolist() == [0.4, 0.5]
-    assert end_of_stack(table) == 0.5
-    assert math.isnan(end_of_stack(series("token_cosine", [[math.nan]])))
+    assert end_of_stack(at_end(table)) == 0.5
+    assert math.isnan(end_of_stack(at_end(series("token_cosine", [[math.nan]]))))
+
+
+@pytest.mark.parametrize(("state", "expected"), [("unknown", 0.3), ("measured", 0.9), ("absent", 0.9)])
+def test_a_run_that_has_only_begun_is_judged_at_initialization(state, expected):
+    table = series("token_cosine", [[0.2, 0.3], [0.8, 0.9]])
+    assert end_of_stack(telling(table, Harm(state, ""))) == expected

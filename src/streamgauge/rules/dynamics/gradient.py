@@ -31,7 +31,7 @@ def vanishing_gradient(
     What it does:
         Divides the gradient rms of the stream at the first sublayer by that at the last, each times the rms of the
         stream there: a ratio that the growth of the stream does not change. Without these readings it takes the raw
-        retention, with a band 50 times wider.
+        retention, with a band 50 times wider. Read at initialization, and at the end where the loss tells.
     Why it matters:
         The first layers learn from what arrives there. Adam divides the scale out, so a small ratio by itself is no
         fault; it is one where the gradient is zero, drowns in Adam's eps, or comes with a loss that does not fall.
@@ -49,7 +49,7 @@ def vanishing_gradient(
         Takase+ 2022 (arXiv 2206.00330): decay at each norm; Xiong+ 2020 (2002.04745). The band is measured on
         random-init stacks of this project, 4 to 48 blocks of five schemes with two init rules.
     """
-    passed = flow(retention_total, grad_rms, stream_rms)
+    passed = flow(retention_total, grad_rms, stream_rms, harm)
     if passed.ratio >= low / passed.slack:
         return
     severity: Severity = "warning" if harm.measured else "info"
@@ -57,7 +57,7 @@ def vanishing_gradient(
         severity = harm.severity("warning")
     if passed.ratio == 0:
         severity = "error"
-    place, at = worst(wiring, retention, "lowest")
+    place, at = worst(wiring, retention, "lowest", harm)
     reach = "no gradient" if passed.ratio == 0 else f"{passed.ratio:.2g} of the last sublayer's {passed.name}"
     yield find(
         severity,
@@ -91,8 +91,8 @@ def exploding_gradient(
     What it does:
         Divides the gradient rms of the stream at the first sublayer by that at the last, each times the rms of the
         stream there: a ratio that the growth of the stream does not change. Without these readings it takes the raw
-        retention, with a band 50 times wider. With harm in the loss it also asks whether the global gradient norm
-        has grown during the run.
+        retention, with a band 50 times wider. Read at initialization, and at the end where the loss tells. With harm
+        in the loss it also asks whether the global gradient norm has grown during the run.
     Why it matters:
         Where the ratio grows exponentially with depth, a small change of the first layers changes the output by far
         more than the optimizer's step accounts for, and the run spikes or diverges.
@@ -109,14 +109,14 @@ def exploding_gradient(
         Xiong+ 2020 (arXiv 2002.04745), Takase+ 2023 (2312.16903): small sublayers against bursts. The band is
         measured on random-init stacks of this project, 4 to 48 blocks of five schemes with two init rules.
     """
-    passed = flow(retention_total, grad_rms, stream_rms)
+    passed = flow(retention_total, grad_rms, stream_rms, harm)
     grown = _surge(grad_norm) if grad_norm is not None and harm.measured else 1.0
     if passed.ratio <= high * passed.slack and grown < surge:
         return
     severity: Severity = "warning" if harm.measured else "info"
     if passed.ratio > fatal * passed.slack:
         severity = harm.severity("warning")
-    place, at = worst(wiring, retention, "highest")
+    place, at = worst(wiring, retention, "highest", harm)
     message = f"the first sublayer gets {passed.ratio:.3g} times the last sublayer's {passed.name} "
     message += f"(healthy: at most {high * passed.slack:g})"
     if grown >= surge:

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamgauge.rules.evidence import CannotJudge
 from streamgauge.rules.harm import Harm
-from streamgauge.rules.places import at_end, regime, site, span
+from streamgauge.rules.places import regime, site, span, telling
 from streamgauge.rules.rule import Find, rule
 from streamgauge.vocabulary import Finding, Quantity, Readings, Severity, Wiring
 
@@ -29,7 +29,7 @@ def token_collapse(
 
     What it does:
         Reads the mean cosine between the tokens of a sequence after the last sublayer, and compares it with the one
-        after the first. A run that trains passes; one whose loss shows harm is judged at its last reading.
+        after the first: at initialization, or at the last reading where the loss shows harm. A run that trains passes.
     Why it matters:
         The head predicts from one token's features. Where they are the same at every position it can only predict
         the frequencies of the tokens, and queries and keys get no gradient that tells positions apart.
@@ -51,7 +51,7 @@ def token_collapse(
         Dong+ 2021 (arXiv 2103.03404); Noci+ 2022 (2206.03126); Cowsik+ 2024 (2403.02579): the angle exponent. The
         cut is a proposal, calibrated on this project's own runs.
     """
-    row = at_end(token_cosine)
+    row = telling(token_cosine, harm)
     read = np.flatnonzero(np.isfinite(row))
     if not len(read):
         raise CannotJudge("no finite token cosine was read")
@@ -90,7 +90,7 @@ def token_collapse(
         evidence={
             "token_cosine_last": Quantity(last, "1"),
             "token_cosine_first": Quantity(first, "1"),
-            "step": Quantity(int(token_cosine.steps[-1]), "step"),
+            "step": Quantity(int(token_cosine.steps[-1 if harm.measured else 0]), "step"),
             **harm.evidence,
         },
         cause="attention averages the tokens, and what the skip path carries is too weak to keep them apart",

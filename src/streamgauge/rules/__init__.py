@@ -1,6 +1,6 @@
 """Rules: a linter for training. `examine(evidence)` -> findings, root cause first; `explain(code)` -> what it means."""
 
-from streamgauge.rules import data, dynamics, initialization, structure
+from streamgauge.rules import data, dynamics, initialization, optimizer, precision, structure
 from streamgauge.rules.catalogue import catalogue, explain
 from streamgauge.rules.evidence import CannotJudge, Evidence, series
 from streamgauge.rules.examine import Examination, examine
@@ -24,7 +24,9 @@ __all__ = [
     "explain",
     "find_rule",
     "initialization",
+    "optimizer",
     "outcome",
+    "precision",
     "rule",
     "series",
     "structure",

@@ -2,6 +2,7 @@
 
 from streamgauge.gauge.signals.base import BACKWARD, FORWARD, SIGNALS, Signal, Site, signal
 from streamgauge.gauge.signals.gradient import grad_rms, retention
+from streamgauge.gauge.signals.peak import branch_peak, stream_peak, stream_spread
 from streamgauge.gauge.signals.run import (
     grad_norm,
     loss,
@@ -19,6 +20,7 @@ __all__ = [
     "SIGNALS",
     "Signal",
     "Site",
+    "branch_peak",
     "branch_ratio",
     "cosine",
     "cosine_excess",
@@ -30,7 +32,9 @@ __all__ = [
     "retention_total",
     "signal",
     "step_time",
+    "stream_peak",
     "stream_rms",
+    "stream_spread",
     "token_cosine",
     "tokens_per_s",
     "val_loss",

@@ -6,9 +6,12 @@ from streamgauge.preflight.gather.flags import flags
 from streamgauge.preflight.gather.handling import autocast_now, handling, precision_of
 from streamgauge.preflight.gather.optimizer import setup, unwrapped
 from streamgauge.preflight.gather.parameters import parameters
-from streamgauge.preflight.gather.schedule import peaks, rates, schedule
+from streamgauge.preflight.gather.schedule import TICKS, peaks, rates, schedule
+from streamgauge.preflight.gather.task import Targets
 
 __all__ = [
+    "TICKS",
+    "Targets",
     "autocast_now",
     "flags",
     "handling",

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamgauge.rules.evidence import CannotJudge
 from streamgauge.rules.rule import Find, rule
-from streamgauge.vocabulary import Finding, Quantity, Readings
+from streamgauge.vocabulary import Finding, Origin, Quantity, Readings
 
 
 @rule("T007", "non-finite")
@@ -19,12 +19,14 @@ def non_finite(
     grad_norm: Readings | None = None,
     stream_rms: Readings | None = None,
     grad_rms: Readings | None = None,
+    origin: Origin | None = None,
 ) -> Iterator[Finding]:
     """A reading or the loss is NaN or infinite.
 
     What it does:
         Finds the first step at which the loss, the gradient norm or a reading is not finite, and at that step the
-        first place: in the order of the forward pass for activations, else of the backward pass for gradients.
+        first place: in the order of the forward pass for activations, else of the backward pass for gradients. Where
+        the operation was traced that made the value, it is named with its module.
     Why it matters:
         One NaN in a gradient makes every weight NaN at the next step. What comes first is the cause; all after it is
         consequence.
@@ -60,11 +62,20 @@ def non_finite(
     where = readings.places[column]
     place = "run" if where.index < 0 else f"sublayer {where.index} ({where.path})"
     at = f" at {place}" if where.index >= 0 else ""
+    message = f"step {step}: {readings.signal} is {value}{at}, the first value that is not finite"
+    evidence = {readings.signal: Quantity(value, readings.unit), "step": Quantity(step, "step")}
+    if origin is not None:
+        place = origin.path or place
+        message += f"; it was made by {origin.op} ({origin.value}, {origin.dtype}, {origin.flow})"
+        message += f" in {origin.path}" if origin.path else ""
+        evidence |= {"operation": Quantity(origin.op, "operation"), "dtype": Quantity(origin.dtype, "dtype")}
+        if origin.largest is not None:
+            evidence["largest_input"] = Quantity(origin.largest, "1")
     yield find(
         "error",
         place,
-        f"step {step}: {readings.signal} is {value}{at}, the first value that is not finite",
-        evidence={readings.signal: Quantity(value, readings.unit), "step": Quantity(step, "step")},
+        message,
+        evidence=evidence,
         cause="an operation of the backward pass or the update overflowed or divided by zero"
         if rank >= 2
         else "an operation in the forward pass at or before this place overflowed, or divided by zero",

@@ -153,8 +153,8 @@ def warmup_too_slow(
         A warm-up of 4,000 ticks that are epochs never ends: the whole run is made at a small fraction of the rate, and
         the loss falls slowly for no visible reason.
     Threshold:
-        A scheduler that ticks less often than every `per_epoch` steps, plans `ahead` ticks or fewer than that at a rate
-        below `reached` of its peak, and so leaves the rate below it: warning. A warm-up longer than `share` of the
+        A scheduler that ticks less often than every `per_epoch` steps and plans at least `ahead` ticks, or more than
+        `share` of a run of known length, below `reached` of its peak: warning. A warm-up longer than `share` of the
         known length of the run: warning. Of a finished run: the rate changed in steps of at least `per_epoch` and
         ended below `reached` of its base rate while it was still rising: warning.
     How to fix:

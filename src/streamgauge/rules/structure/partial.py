@@ -47,7 +47,7 @@ def partial_residual(
         raise CannotJudge("needs a join, and the wiring has none")
     if len(wiring.unjoined) > len(wiring.joins):
         return
-    blocks = {_template(join.path) for join in wiring.joins if "#" in _template(join.path)}
+    blocks = {_block(join.path) for join in wiring.joins} - {""}
     bare = [j for j in wiring.unjoined if any(_inside(_template(j.path), block) for block in blocks)]
     if len(bare) < max(1, cuts):
         return
@@ -72,6 +72,12 @@ def partial_residual(
 
 def _template(path: str) -> str:
     return re.sub(r"(?<![^.])\d+(?![^.])", "#", path)
+
+
+def _block(path: str) -> str:
+    """The repeated part of a path, "layers.#" of layers.3.attn; "" where nothing is numbered."""
+    before, number, _ = _template(path).rpartition("#")
+    return before + number
 
 
 def _inside(path: str, block: str) -> bool:

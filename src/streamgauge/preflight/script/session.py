@@ -1,0 +1,213 @@
+"""The hooks on a script: made when the script imports torch, asked for what they saw when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from streamgauge.gauge import Gauge, GaugeWarning
+from streamgauge.preflight.script.calls import Calls
+from streamgauge.preflight.script.clipping import Clipping
+from streamgauge.preflight.script.evidence import peaks, seen
+from streamgauge.preflight.script.job import Ended, Job
+from streamgauge.preflight.script.losses import Losses
+from streamgauge.preflight.script.models import Roster, Watched
+from streamgauge.preflight.script.optimizers import Optimizers, Schedulers, Track
+from streamgauge.preflight.script.patches import Function, Patches
+from streamgauge.preflight.script.plan import Plan
+from streamgauge.preflight.script.stop import Stopped, leave, leave_soon
+from streamgauge.preflight.script.targets import Targets
+from streamgauge.preflight.script.writes import Writes
+
+REHEARSED = 0.7
+"""Share of the loss evaluations that go to the rehearsal; the rest is for what is measured beside it."""
+EVERY = 8
+"""Steps between two sampled ones in a rehearsal."""
+PATIENCE = 12
+"""Steps that a GradScaler may skip in a row before their gradients count as evidence."""
+
+Later = Callable[[str, Callable[[ModuleType], None]], None]
+
+
+class Session:
+    """Everything that watches one script, and the order in which it is told.
+
+    root call: `_meet`, backward: `losses`, clipping: `_whole`, gradients complete: `_ready`, updated: `_done`.
+    """
+
+    def __init__(self, job: Job, later: Later) -> None:
+        self.job, self.pid = job, os.getpid()
+        self.check = job.mode == "check"
+        self.ended = False
+        self.dtype: torch.dtype | None = None
+        self.compiled = self.clipped_scaled = False
+        self.epoch: int | None = None
+        self.loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._open = False
+        self._eager: Any = None
+        warnings.filterwarnings("ignore", category=GaugeWarning)
+        self.patches, counting = Patches(), Patches()
+        self.losses = Losses(self.patches, self._backward_begins, self._backward_ends)
+        self.targets = Targets(counting)
+        self._counting = counting
+        self.clipping = Clipping(self.patches, self._whole)
+        self.schedulers = Schedulers(self.patches)
+        self.optimizers = Optimizers(self.patches, self._ready, self._done, lambda: self.losses.count)
+        self.roster = Roster(lambda: self.optimizers.tracks, self._attach, one=not self.check)
+        self.calls = Calls(self.patches, self._meet)
+        self.plan = Plan(1 if job.wiring_only else max(1, int(job.budget * REHEARSED)), job.seconds)
+        self.writes = Writes(later) if self.check and not job.allow_writes else None
+        self.patches.wrap(torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
+        self.patches.after(nn.Module, "load_state_dict", lambda model, *args: self.loaded.add(model))
+        self.patches.after(torch.utils.data.DataLoader, "__iter__", self._loading)
+        self.patches.wrap(torch, "compile", self._compile)
+        self.patches.wrap(nn.Module, "compile", self._compile)
+
+    # -- what is seen --------------------------------------------------------------------------------------------
+
+    def _meet(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        entry = self.roster.meet(module)
+        if entry is not None:
+            self._open = True
+            self.targets.read(args, kwargs)
+
+    def _attach(self, model: nn.Module, optimizer: Optimizer) -> Gauge:
+        if self.check:
+            return Gauge(model, optimizer, every=EVERY)
+        self.calls.closed = True
+        self._stance(eager=False)
+        config = {"script": self.job.script, "args": list(self.job.args)}
+        return Gauge(model, optimizer, run=self.job.folder, every=self.job.every, config=config)
+
+    def _loading(self, loader: Any) -> None:
+        if not self._open and torch.is_grad_enabled():
+            with contextlib.suppress(Exception):  # the length of an iterable data set
+                self.epoch = len(loader)
+
+    def _autocast(self, original: Function, region: Any) -> Any:
+        if region._enabled and torch.is_grad_enabled():
+            self.dtype = region.fast_dtype
+        return original(region)
+
+    def _compile(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+        self.compiled = True
+        result = original(*args, **kwargs)
+        if not self.calls.closed:
+            self._stance(eager=True)
+        return result
+
+    def _stance(self, eager: bool) -> None:
+        """Run compiled code eagerly: all through a rehearsal, and in a run until the model is found."""
+        if eager and self._eager is None:
+            self._eager = torch.compiler.set_stance("force_eager")
+            self._eager.__enter__()
+        elif not eager and self._eager is not None:
+            self._eager.__exit__(None, None, None)
+            self._eager = None
+
+    def _backward_begins(self) -> None:
+        self.calls.enter()
+
+    def _backward_ends(self) -> None:
+        self.calls.leave()
+
+    def _whole(self) -> None:
+        """Gradients are complete and not clipped yet."""
+        self.clipped_scaled |= not self._true_size()
+        for entry in self.roster.watched:
+            if self._true_size() and any(p.grad is not None for p in entry.own):
+                entry.look()
+
+    def _true_size(self) -> bool:
+        scaler = self.optimizers.scaler
+        return scaler is None or not scaler.is_enabled() or self.optimizers.unscaled
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def _ready(self, track: Track, loss: Tensor | None) -> None:
+        optimizer = track.ref()
+        if optimizer is None:
+            return
+        of_step = self.losses.of_step(track.since)
+        loss = of_step if of_step is not None else loss
+        track.note(self.losses.count - track.since, self.schedulers.of(optimizer))
+        if self.check:
+            self.plan.begin(track.accumulate or 1)
+            if not self.job.wiring_only and self.plan.raise_rates(optimizer, peaks(self, track), track.steps):
+                track.raised.append(track.steps)
+        elif self.compiled:
+            self._counting.undo()  # what is compiled from now on shall not trace through it
+        for entry in self.roster.of(track):
+            entry.look()
+            self._close(entry, loss)
+        self.clipping.close()
+        self.roster.settle(track)
+
+    def _close(self, entry: Watched, loss: Tensor | None) -> None:
+        norm = self.clipping.norm_over(entry.own)
+        if norm is not None and not self._true_size():
+            norm = norm / self.optimizers.scaler.get_scale()
+        entry.step(loss, norm)
+        self._open = False
+
+    def _done(self, track: Track) -> None:
+        if self.check:
+            self.plan.lower_rates()
+            if track.skipped > PATIENCE and track.steps == 0:
+                for entry in self.roster.of(track):
+                    self._close(entry, self.losses.of_step(track.since - 1))
+            if self.plan.over(track.steps, track.skipped) or (track.skipped and self._spent()):
+                self._stop()
+
+    def _spent(self) -> bool:
+        return self.losses.count >= 2 * self.job.budget
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        self.answer(None, "rehearsed")
+        after = Patches()
+        for owner in (torch.Tensor, torch.autograd):  # a script that catches Stopped and goes on gets no further
+            after.wrap(owner, "backward", lambda *args, **kwargs: leave())
+        leave_soon()
+        raise Stopped("the rehearsal is over")
+
+    def answer(self, error: BaseException | None, how: Ended | None = None) -> None:
+        """Write what was seen, once: at the end of the rehearsal, of the script, or at its exception."""
+        if self.ended or os.getpid() != self.pid:
+            return
+        self.ended = True
+        self.optimizers.remove()
+        self.patches.undo()
+        self._counting.undo()
+        self._stance(eager=False)
+        self._last_words(error)
+        found = seen(self, how or ("finished" if error is None else "raised"), error)
+        for entry in self.roster.watched:
+            entry.gauge.close(error)
+        draft = Path(f"{self.job.answer}.part")
+        draft.write_bytes(pickle.dumps(found))
+        draft.replace(self.job.answer)
+
+    def _last_words(self, error: BaseException | None) -> None:
+        """A step that was begun and not closed counts where the script ended by an exception."""
+        entry = self.roster.judged
+        if error is None or (isinstance(error, KeyboardInterrupt | SystemExit) and not getattr(error, "code", 0)):
+            return
+        if entry is not None and self._open:
+            loss = self.losses.of_step(entry.track.since)
+            if loss is None and self.targets.last is not None and not bool(self.targets.last.isfinite().all()):
+                loss = self.targets.last
+            if loss is not None:
+                self._close(entry, loss)

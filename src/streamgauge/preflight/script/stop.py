@@ -1,0 +1,34 @@
+"""How a script is ended when its rehearsal is over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+
+GRACE = 5.0
+"""Seconds that a script has to leave its `finally` blocks before the process ends."""
+
+
+class Stopped(BaseException):
+    """Raised inside the training loop at its end; no Exception, so that no handler for those catches it."""
+
+
+def leave() -> None:
+    """End the process at once, with what was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(0)
+
+
+def leave_soon(after: float = GRACE) -> None:
+    """End the process `after` seconds unless it has ended by itself."""
+
+    def wait() -> None:
+        time.sleep(after)
+        leave()
+
+    threading.Thread(target=wait, daemon=True, name="streamgauge-stop").start()

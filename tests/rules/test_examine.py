@@ -108,3 +108,14 @@ def test_json_there_and_back(case):
     assert result.findings
     assert result.not_assessed
     assert Examination.from_json(result.to_json()) == result
+
+
+def test_facts_that_a_run_saved_are_never_taken_for_built_ones():
+    """A gauge saves the number of parameters under the name of the table that rules ask for."""
+
+    class Saved:
+        facts = {"parameters": 12_345, "vocab": 256, "model": "Decoder"}  # noqa: RUF012
+        wiring, signals = None, {}
+
+    evidence = Evidence.of_run(Saved(), unigram_entropy=3.1)
+    assert dict(evidence.facts) == {"vocab": 256, "unigram_entropy": 3.1}

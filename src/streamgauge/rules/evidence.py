@@ -55,6 +55,8 @@ FACTS: dict[str, str] = {
     "flags": "are attributes of the modules and fields of the config",
     "origin": "is traced on the first batch whose loss or gradient is not finite",
     "probes": "come from experiments on the model's inputs",
+    "peak_from": "is the rehearsal step from which the learning rate is the peak's",
+    "copied_targets": "is the share of targets that equal the input at their own position",
 }
 
 KNOWN: dict[str, str] = {

@@ -99,7 +99,7 @@ def rehearse(
         gauge.close()
     return Rehearsed(
         readings,
-        run.parameters,
+        run.parameters or gather.parameters(model),  # a first loss that is no number has no gradient
         run.taken,
         pace.peak_from,
         run.stopped,

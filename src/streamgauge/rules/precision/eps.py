@@ -11,7 +11,7 @@ from streamgauge.rules.evidence import CannotJudge
 from streamgauge.rules.places import span
 from streamgauge.rules.precision.dtypes import FORMATS
 from streamgauge.rules.rule import Find, rule
-from streamgauge.vocabulary import Finding, Join, Norm, Origin, Quantity, Readings, Wiring
+from streamgauge.vocabulary import Finding, Join, Norm, Origin, Parameter, Quantity, Readings, Severity, Wiring
 
 
 def named(norms: list[Norm]) -> str:
@@ -22,19 +22,21 @@ def named(norms: list[Norm]) -> str:
 
 
 @rule("P001", "eps-underflow", explains=("non-finite", "half-norm-statistics", "half-overflow"))
-def eps_underflow(find: Find, wiring: Wiring, origin: Origin | None = None) -> Iterator[Finding]:
+def eps_underflow(
+    find: Find, wiring: Wiring, origin: Origin | None = None, parameters: tuple[Parameter, ...] | None = None
+) -> Iterator[Finding]:
     """The eps of a norm rounds to zero in the dtype in which it is added.
 
     What it does:
         Rounds the eps of each norm that is written out in the graph to the dtype of its statistics. Fused kernels are
-        left out: torch's compute half-precision norms in float32.
+        left out: torch's compute half-precision norms in float32. Where the first value that is not finite was made by
+        a division by zero in a module that holds a gain and no matrix, that module is taken for a norm.
     Why it matters:
         eps is what keeps a constant row, such as a zero padding embedding, from 0 / 0. One NaN there is a NaN in every
         weight after the next step.
     Threshold:
         eps at most half of the smallest positive number of the dtype, which rounds to zero: error. That is 3e-8 in
-        float16; bfloat16 and float32 hold 1e-12. An eps written as 0: info, and error where the first value that is
-        not finite is the norm's division.
+        float16; bfloat16 and float32 hold 1e-12. A norm that did divide by zero: error. An eps written as 0: info.
     How to fix:
         Compute the statistics in float32 (`x.float()`, or `torch.nn.functional.layer_norm`, which does so itself); or
         set eps to 1e-5.
@@ -46,26 +48,51 @@ def eps_underflow(find: Find, wiring: Wiring, origin: Origin | None = None) -> I
     written = [n for n in wiring.norms if not n.fused and n.eps is not None and n.dtype in FORMATS]
     lost = [n for n in written if n.eps and FORMATS[n.dtype].flushes(n.eps)]
     bare = [n for n in written if n.eps == 0]
-    broke = origin is not None and origin.zero_divisor and any(n.path == origin.path for n in bare)
-    for group, why in ((lost, "rounds to zero"), (bare, "is zero")):
-        if not group:
-            continue
-        first = group[0]
-        evidence = {
+    if lost:
+        yield _lost(find, lost, "rounds to zero", "error")
+        return
+    divided = origin is not None and origin.zero_divisor and origin.flow == "forward"
+    broke = [n for n in bare if divided and origin is not None and n.path == origin.path]
+    if broke:
+        yield _lost(find, broke, "is zero", "error")
+    elif divided and origin is not None and _holds_a_gain(origin.path, parameters):
+        yield find(
+            "error",
+            origin.path,
+            f"batch {origin.step}: the norm {origin.path} divides by zero in {origin.dtype}: its eps is zero there",
+            evidence={"dtype": Quantity(origin.dtype, "dtype"), "operation": Quantity(origin.op, "operation")},
+            cause=f"the norm is written out and computed in {origin.dtype}; a constant row, such as a zero padding "
+            "embedding, leaves eps alone in the divisor, and eps rounds to zero",
+            fix=CURE,
+        )
+    elif bare:
+        yield _lost(find, bare, "is zero", "info")
+
+
+CURE = "compute the norm in float32, `torch.nn.functional.layer_norm(x.float(), ...).to(x.dtype)`, or set eps to 1e-5"
+
+
+def _lost(find: Find, norms: list[Norm], why: str, severity: Severity) -> Finding:
+    first = norms[0]
+    return find(
+        severity,
+        named(norms),
+        f"eps {first.eps:g} of {named(norms)} {why} in {first.dtype}",
+        evidence={
             "eps": Quantity(first.eps, "1"),
             "dtype": Quantity(first.dtype, "dtype"),
             "smallest": Quantity(FORMATS[first.dtype].smallest, "1"),
-            "norms": Quantity(len(group), "norms"),
-        }
-        yield find(
-            "error" if group is lost or broke else "info",
-            named(group),
-            f"eps {first.eps:g} of {named(group)} {why} in {first.dtype}",
-            evidence=evidence,
-            cause=f"the norm is written out and computed in {first.dtype}, where a constant row then divides 0 by 0",
-            fix="compute it in float32, `torch.nn.functional.layer_norm(x.float(), ...).to(x.dtype)`, or set eps 1e-5",
-        )
-        return
+            "norms": Quantity(len(norms), "norms"),
+        },
+        cause=f"the norm is written out and computed in {first.dtype}, where a constant row then divides 0 by 0",
+        fix=CURE,
+    )
+
+
+def _holds_a_gain(path: str, parameters: tuple[Parameter, ...] | None) -> bool:
+    """Does the module hold vectors of one length and no matrix?"""
+    shapes = {p.shape for p in parameters or () if path and p.path.rpartition(".")[0] == path}
+    return len(shapes) == 1 and len(next(iter(shapes))) == 1
 
 
 @rule("P002", "eps-dominates", explains=("vanishing-gradient", "unigram-plateau", "layer-collapse", "redundant-layer"))
@@ -101,45 +128,45 @@ def eps_dominates(
     norms = [j for j in wiring.joins if j.eps and j.norm in ("layernorm", "rmsnorm", "groupnorm")]
     if not norms:
         raise CannotJudge("no join has a norm whose eps was read")
-    shares = _shares(norms, stream_rms, bool(pretrained)) if stream_rms is not None else {}
-    if not shares:
+    parts = shares(norms, stream_rms, bool(pretrained)) if stream_rms is not None else {}
+    if not parts:
         worst = max(norms, key=lambda j: j.eps or 0)
         if (worst.eps or 0) >= large:
             yield _dominates(find, "info", [worst.index], worst.path, worst.eps or 0, None)
         return
-    over = [index for index, part in shares.items() if part > share]
+    over = [index for index, part in parts.items() if part > share]
     if not over:
         return
     first = next(j for j in norms if j.index == over[0])
-    middle = median(shares[index] for index in over)
-    severity = "warning" if len(over) > most * len(shares) and not pretrained else "info"
+    middle = median(parts[index] for index in over)
+    severity: Severity = "warning" if len(over) > most * len(parts) and not pretrained else "info"
     yield _dominates(find, severity, over, first.path, first.eps or 0, middle)
 
 
-def _shares(norms: list[Join], stream_rms: Readings, pretrained: bool) -> dict[int, float]:
+def shares(norms: list[Join], stream_rms: Readings, pretrained: bool) -> dict[int, float]:
     """join index -> eps / variance, at the first step that was read."""
     rms = {place.index: float(v) for place, v in zip(stream_rms.places, stream_rms.first, strict=True)}
-    shares = {}
+    parts: dict[int, float] = {}
     for join in norms:
         eps = join.eps or 0.0
         before, after = rms.get(join.index - 1, np.nan), rms.get(join.index, np.nan)
         if join.placement in ("pre", "sandwich", "parallel-pre") and np.isfinite(before) and before > 0:
-            shares[join.index] = eps / before**2
+            parts[join.index] = eps / before**2
         elif join.placement == "post" and np.isfinite(after) and after > 0 and not pretrained and eps >= 1e-3:
-            shares[join.index] = max(0.0, 1 / after**2 - 1)  # gains are 1 at initialization
+            parts[join.index] = max(0.0, 1 / after**2 - 1)  # gains are 1 at initialization
         elif join.placement == "post" and np.isfinite(after):
-            shares[join.index] = 0.0
-    return shares
+            parts[join.index] = 0.0
+    return parts
 
 
-def _dominates(find: Find, severity: str, over: list[int], path: str, eps: float, share: float | None) -> Finding:
+def _dominates(find: Find, severity: Severity, over: list[int], path: str, eps: float, share: float | None) -> Finding:
     evidence = {"eps": Quantity(eps, "1"), "norms": Quantity(len(over), "norms")}
     message = f"eps is {eps:g} at {span(over)}"
     if share is not None:
         evidence["eps_over_variance"] = Quantity(share, "1")
         message += f", {share:.2g} of the variance of the stream that is normed there"
     return find(
-        severity,  # type: ignore[arg-type]
+        severity,
         f"{span(over)} ({path} first)",
         message,
         evidence=evidence,

@@ -48,6 +48,12 @@ FACTS: dict[str, str] = {
     "config": "is the model's configuration",
     "optimizer": "is the optimizer's class name",
     "phase": "says how far it went: init, rehearsal or run",
+    "peak_from": "is the rehearsal step from which the learning rate is the peak's",
+    "copied_targets": "is the share of targets that equal the input at their own position",
+}
+"""Plain values: what a run may have saved beside its readings."""
+
+BUILT: dict[str, str] = {
     "parameters": "one backward pass of the model gives",
     "setup": "is read off the optimizer",
     "schedule": "is read off the scheduler, or given by warmup and steps",
@@ -55,15 +61,15 @@ FACTS: dict[str, str] = {
     "flags": "are attributes of the modules and fields of the config",
     "origin": "is traced on the first batch whose loss or gradient is not finite",
     "probes": "come from experiments on the model's inputs",
-    "peak_from": "is the rehearsal step from which the learning rate is the peak's",
-    "copied_targets": "is the share of targets that equal the input at their own position",
 }
+"""Words of `vocabulary.setup`, built from a live model: a saved fact of such a name is something else."""
 
 KNOWN: dict[str, str] = {
     "wiring": "one forward pass of the model gives",
     "harm": "follows from the loss",
     **SIGNALS,
     **FACTS,
+    **BUILT,
 }
 """Every name that a rule may have as an argument, and where its value comes from."""
 
@@ -78,7 +84,7 @@ class Evidence(Mapping[str, object]):
 
     wiring    what was read off the model, None where it was not
     readings  signal -> Readings; an empty one counts as missing
-    facts     name -> value, the names of `FACTS` (anything else raises InputError)
+    facts     name -> value, the names of `FACTS` and `BUILT` (anything else raises InputError)
 
     `evidence["harm"]` is derived: whether the loss shows harm (`rules.harm`).
     """
@@ -89,8 +95,8 @@ class Evidence(Mapping[str, object]):
 
     def __post_init__(self) -> None:
         for name in self.facts:
-            if name not in FACTS:
-                raise unknown("fact", name, FACTS)
+            if name not in FACTS and name not in BUILT:
+                raise unknown("fact", name, {**FACTS, **BUILT})
 
     @classmethod
     def of_run(cls, run: StoredRun, **facts: object) -> Evidence:

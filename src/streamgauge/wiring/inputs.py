@@ -13,7 +13,7 @@ from streamgauge.errors import InputError
 from streamgauge.wiring.forward import left_as_it_was, reason
 
 BATCH, TOKENS = 2, 8
-Guess = dict[str, Tensor]
+Guess = dict[str, Any]
 Shaped = Callable[[], Tensor | None]
 
 
@@ -38,7 +38,8 @@ def guess_inputs(model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any], lis
 
 def said(guess: Guess) -> str:
     """The note on a guess."""
-    return "inputs guessed: " + ", ".join(f"{name} {_said(value)}" for name, value in guess.items())
+    tensors = {name: value for name, value in guess.items() if isinstance(value, Tensor)}
+    return "inputs guessed: " + ", ".join(f"{name} {_said(value)}" for name, value in tensors.items())
 
 
 def none_fits(model: nn.Module, error: Exception | None) -> InputError:
@@ -89,6 +90,8 @@ def guesses(model: nn.Module) -> Iterator[Guess]:
                 if guess and len(guess) == len(made) and key not in seen:
                     seen.add(key)
                     yield guess
+                    if "use_cache" in parameters:  # a cache may suit other layers than these
+                        yield {**guess, "use_cache": False}
     if len(needed) == 1 and not seen:
         for shaped in _by_layers(model):
             yield {needed[0]: shaped}

@@ -13,6 +13,9 @@ from streamgauge.wiring.facts import Facts
 from streamgauge.wiring.norms import Site
 from streamgauge.wiring.sums import ONE, Scale, light_step
 
+LONGEST = 48
+"""How many joins back a pattern of blocks is compared."""
+
 
 @dataclass
 class Leave:
@@ -135,12 +138,11 @@ def _own(
     alike = [i for i, c in enumerate(before) if _shape(norms[c.top]) == shape]
     close = [i for i in alike if kinds[before[i].top] == kinds[last.top]] or alike
 
-    def word(candidate: Candidate) -> tuple[object, ...]:
-        return _shape(norms[candidate.top]), kinds[candidate.top], found[candidate.top] is not None
+    words = [(_shape(norms[c.top]), kinds[c.top], found[c.top] is not None) for c in before]
 
     def agreement(i: int) -> int:
-        pairs = zip(before, before[i + 1 :], strict=False)
-        return next((n for n, (a, b) in enumerate(pairs) if word(a) != word(b)), len(before) - i - 1)
+        length = min(LONGEST, len(words) - i - 1)
+        return next((n for n in range(length) if words[n] != words[i + 1 + n]), length)
 
     if close:
         best = max(close, key=lambda i: (agreement(i), -i))

@@ -44,6 +44,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.nodes: list[Node] = []
         self.log = CallLog(self.touch, self.adopt)
         self.guesses = 0
+        self.batch = 0
         self._memories: dict[int, _Memory] = {}
         self._signatures: dict[Any, _Signature] = {}
 
@@ -74,6 +75,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def feed(self, tensor: Tensor) -> None:
         """Make a tensor known as an input of the model."""
+        self.batch = self.batch or (tensor.shape[0] if tensor.dim() > 1 else 0)
         self._source(tensor, "input")
 
     def _source(self, tensor: Tensor, op: str) -> None:
@@ -150,6 +152,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if node.op in LIKE:
             return any(isinstance(a, Ref) and self.nodes[a.node].carrier for a in node.args[:1])
         source = self.nodes[node.inputs[0]] if node.inputs else node
+        if node.op in ops.LOOKUP and source.trained:  # looked up once for each element of the batch
+            return 1 < self.batch == node.shape[0]
         return node.op in REPEATS and node.trained and node.numel > source.numel
 
     def _put(self, node: Node, tensor: Tensor, aliases: bool) -> None:

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from streamgauge.gauge.passes import Measured
 from streamgauge.gauge.recorder import Recorder
-from streamgauge.gauge.target import Eager, is_compiled, wants_early_eager
+from streamgauge.gauge.target import Eager, is_compiled, original, wants_early_eager
 from streamgauge.gauge.undisturbed import undisturbed
 from streamgauge.vocabulary import Wiring
 from streamgauge.wiring import read_wiring
@@ -72,7 +72,7 @@ class Sampler:
         self._reading, self._unread = True, False
         try:
             with undisturbed(self.model):
-                wiring = read_wiring(self.model, *args, **kwargs)
+                wiring = read_wiring(original(self.model), *args, **kwargs)
         except Exception as error:  # the run goes on with the signals that need no wiring
             why = f"{type(error).__name__}: {error}"
             self._say("wiring", f"the wiring could not be read ({why}); nothing is measured inside the model")

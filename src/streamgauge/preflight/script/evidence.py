@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamgauge.gauge.target import original
 from streamgauge.preflight import gather
 from streamgauge.preflight.gather.optimizer import number
 from streamgauge.preflight.script.job import Ended, Seen
@@ -58,6 +59,8 @@ def seen(session: Session, how: Ended, error: BaseException | None) -> Seen:
         notes=tuple(notes(session, entry)),
         ended=how,
         error=said,
+        failure=f"{session.failure} at step {max(0, entry.steps - 1)}" if session.failure else "",
+        autocast=session.dtype,
     )
 
 
@@ -73,7 +76,7 @@ def _facts(session: Session, entry: Watched) -> dict[str, object]:
     facts: dict[str, object] = {
         "phase": "run" if not session.check else "rehearsal" if entry.steps > 1 else "init",
         "optimizer": type(optimizer).__name__,
-        "setup": gather.setup(optimizer, entry.model, peaks=high),
+        "setup": gather.setup(optimizer, original(entry.model), peaks=high),
         "schedule": _schedule(session, entry),
         "handling": gather.handling(
             clip=job.clip if job.clip is not None else session.clipping.limit,
@@ -82,11 +85,13 @@ def _facts(session: Session, entry: Watched) -> dict[str, object]:
             seen=session.dtype,
             scaler=session.optimizers.scaler,
         ),
-        "flags": gather.flags(entry.model),
+        "flags": gather.flags(original(entry.model)),
         "parameters": entry.parameters or None,
-        "vocab": targets.classes,
-        "unigram_entropy": targets.entropy,
-        "causal_lm": targets.causal,
+        "vocab": targets.vocab,
+        "unigram_entropy": targets.unigram_entropy,
+        "peak_from": entry.track.peak_from,
+        **entry.facts,
+        "origin": entry.origin,
         "pretrained": _loaded(session, entry) or None,
     }
     return {name: fact for name, fact in facts.items() if fact is not None}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
+
 from streamgauge.vocabulary import Readings, Wiring
 
 Ended = Literal["rehearsed", "finished", "raised"]
@@ -47,6 +49,7 @@ class Seen:
     facts              evidence by the names of `rules.evidence.FACTS`
     notes              one line for each thing that was assumed, left out or suppressed
     ended, error       how the script came to its end, and the exception in one line
+    failure            the loss or gradient norm that was no number, and its step; autocast: dtype of its region
     """
 
     model: str = ""
@@ -58,3 +61,5 @@ class Seen:
     notes: tuple[str, ...] = ()
     ended: Ended = "finished"
     error: str = ""
+    failure: str = ""
+    autocast: torch.dtype | None = None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streamgauge.errors import InputError
+from streamgauge.preflight.rehearsal import CLEAR, Rehearsed
 from streamgauge.preflight.result import CheckResult
 from streamgauge.preflight.script.job import Job, Seen
 from streamgauge.preflight.script.launcher import launch
-from streamgauge.rules import Evidence, Examination, examine
-from streamgauge.vocabulary import Verdict, Wiring
+from streamgauge.preflight.verdict import verdict
+from streamgauge.rules import Evidence, examine
+from streamgauge.vocabulary import Origin, Schedule
 
 
 def check_script(
@@ -62,8 +63,19 @@ def check_script(
         raise InputError(f"{script}: {_nothing(code, seen)}")
     examination = examine(evidence_of(seen), select, ignore)
     notes = tuple(dict.fromkeys((*_end(seen), *seen.notes)))
-    verdict = _verdict(examination, seen.wiring, seen)
-    return CheckResult(f"{script}: {seen.model}", seen.wiring, verdict, examination, seen.readings, notes)
+    rehearsed, schedule = _rehearsed(seen), seen.facts.get("schedule")
+    answer = verdict(examination, seen.wiring, rehearsed, schedule if isinstance(schedule, Schedule) else None)
+    return CheckResult(
+        f"{script}: {seen.model}",
+        seen.wiring,
+        answer,
+        examination,
+        seen.readings,
+        notes,
+        seen.facts,
+        rehearsed,
+        seen.backwards,
+    )
 
 
 def evidence_of(seen: Seen, **more: Any) -> Evidence:
@@ -97,13 +109,28 @@ def _end(seen: Seen) -> list[str]:
     return []
 
 
-def _verdict(examination: Examination, wiring: Wiring, seen: Seen) -> Verdict:
-    worst = next((f for f in examination.findings if f.severity != "info"), None)
+def _rehearsed(seen: Seen) -> Rehearsed:
+    """What was seen, as the rehearsal of a check in Python tells it."""
+    peak_from, origin, parameters = (seen.facts.get(name) for name in ("peak_from", "origin", "parameters"))
+    return Rehearsed(
+        readings=seen.readings,
+        parameters=parameters if isinstance(parameters, tuple) else (),
+        taken=seen.steps,
+        peak_from=peak_from if isinstance(peak_from, int) else None,
+        stopped=seen.failure or _rise(seen),
+        failure=seen.failure,
+        origin=origin if isinstance(origin, Origin) else None,
+        autocast=seen.autocast,
+        notes=seen.notes,
+    )
+
+
+def _rise(seen: Seen) -> str:
+    """The sentence on a loss whose last values all lie beyond return, as `preflight.rehearsal` says it."""
     loss = seen.readings.get("loss")
-    broken = loss is not None and any(not math.isfinite(v) for v in loss.values[:, 0])
-    if worst is not None:
-        return Verdict("will not train" if broken else "at risk", f"{worst.name}: {worst.message}")
-    if broken:
-        return Verdict("will not train", "the loss became NaN or infinite")
-    reason = "no fault in the wiring, at initialization or in the rehearsal; a long run can still find one"
-    return Verdict("not assessed", reason if wiring.joins else "no residual join was found")
+    if loss is None or len(loss) <= 2 * CLEAR:
+        return ""
+    curve = loss.values[:, 0]
+    if not min(curve[-CLEAR:]) > curve[0] + max(1.0, abs(curve[0])):
+        return ""
+    return f"the loss rose from {curve[0]:.3g} to {curve[-1]:.3g} nats in {seen.steps} steps"

@@ -33,13 +33,16 @@ class Losses:
 
     A loss that GradScaler.scale made is taken as it was before. With several micro-batches the loss of the step is
     their sum where each was divided by their number (or summed over the step's tokens), else their mean.
+
+    before(loss) is told of each backward pass, with its loss if that is one number, after() when it is over. While
+    `quiet` is set passes do not count.
     """
 
-    def __init__(self, patches: Patches, before: Callable[[], None], after: Callable[[], None]) -> None:
+    def __init__(self, patches: Patches, before: Callable[[Tensor | None], None], after: Callable[[], None]) -> None:
         self.count = 0
         self._micros: deque[Micro] = deque(maxlen=REMEMBERED)
         self._scaled: tuple[weakref.ref[Tensor], Tensor] | None = None
-        self._busy = False
+        self._busy = self.quiet = False
         self._before, self._after = before, after
         patches.wrap(torch.Tensor, "backward", self._backward)
         patches.wrap(torch.autograd, "backward", self._backward)
@@ -52,28 +55,28 @@ class Losses:
         return result
 
     def _backward(self, original: Function, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._busy:
+        if self._busy or self.quiet:
             return original(tensors, *args, **kwargs)
         self._busy = True
-        self._note(tensors)
-        self._before()
         try:
+            self._before(self._note(tensors))
             return original(tensors, *args, **kwargs)
         finally:
             self._busy = False
             self._after()
 
-    def _note(self, tensors: Any) -> None:
+    def _note(self, tensors: Any) -> Tensor | None:
         given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         self.count += 1
         if len(given) != 1 or not isinstance(given[0], Tensor) or given[0].numel() != 1:
-            return
+            return None
         loss = given[0]
         if self._scaled is not None and self._scaled[0]() is loss:
             loss = self._scaled[1]
         self._scaled = None
         divisor, summed = _division(loss)
         self._micros.append(Micro(self.count, loss.detach().reshape(()).clone(), divisor, summed))
+        return self._micros[-1].value
 
     def of_step(self, since: int) -> Tensor | None:
         """The loss of the backward passes after number `since`; None where none of them was of a scalar."""

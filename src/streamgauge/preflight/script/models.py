@@ -13,9 +13,10 @@ from torch.optim import Optimizer
 from streamgauge.gauge import Gauge
 from streamgauge.gauge.target import original
 from streamgauge.preflight.gather import parameters
+from streamgauge.preflight.objective import Inputs
 from streamgauge.preflight.script.calls import Method, methods, owners
 from streamgauge.preflight.script.optimizers import Track
-from streamgauge.vocabulary import Parameter
+from streamgauge.vocabulary import Origin, Parameter
 
 MOST = 4
 """Models watched at a time."""
@@ -36,6 +37,11 @@ class Watched:
         self.model, self.track, self.optimizer, self.gauge = model, track, optimizer, gauge
         self.steps = 0
         self.unseen_losses = 0
+        self.first: Inputs | None = None
+        self.inputs: Inputs | None = None
+        self.facts: dict[str, object] = {}
+        self.notes: list[str] = []
+        self.origin: Origin | None = None
         self.parameters: tuple[Parameter, ...] = ()
         self.own = list(model.parameters())
         self.size = sum(p.numel() for p in self.own)
@@ -47,7 +53,7 @@ class Watched:
     def look(self) -> None:
         """Read the parameters with the gradients that they hold now, once: at the first step, before clipping."""
         if not self.parameters:
-            self.parameters = parameters(self.model)
+            self.parameters = parameters(original(self.model))
 
     @torch.no_grad()
     def step(self, loss: Tensor | None, norm: Tensor | None) -> None:

@@ -16,6 +16,7 @@ def notes(session: Session, entry: Watched | None) -> list[str]:
     if entry is not None:
         lines += _subject(session, entry)
         lines += _odd(session, entry)
+        lines += entry.notes
         details = (event.detail for event in entry.gauge.readings_so_far().events())
         lines += [str(d["message"]) for d in details if isinstance(d, dict) and set(d) == {"message"}]
         if entry.gauge.wiring is not None:

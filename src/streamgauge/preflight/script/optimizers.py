@@ -25,6 +25,7 @@ class Track:
     """One optimizer: steps it took, steps a GradScaler skipped, and the backward pass its gradients start from.
 
     rates    learning rate of each group when the optimizer was made
+    begun, peak_from   step of a rehearsal from which the rate rises to its peak, and from which it is there
     planned  (identity of the scheduler, the highest rate that it will give to each group), once read
     counts   backward passes of each step; lrs, ticks: the script's own rate, and (step, steps of its scheduler)
     settled, adopted   how often its unwatched models were looked at, and whether a caller of theirs was taken
@@ -37,6 +38,8 @@ class Track:
         self.settled, self.adopted = 0, False
         self.rates = [number(group.get("lr")) for group in optimizer.param_groups]
         self.planned: tuple[int | None, tuple[float, ...] | None] | None = None
+        self.begun: int | None = None
+        self.peak_from: int | None = None
         self.counts: list[int] = []
         self.lrs: list[float] = []
         self.ticks: list[tuple[int, int]] = []

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import warnings
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from streamgauge.gauge import Gauge, GaugeWarning
+from streamgauge.gauge.target import original
+from streamgauge.preflight.gather.optimizer import number
+from streamgauge.preflight.objective import Inputs
+from streamgauge.preflight.pace import START
 from streamgauge.preflight.script.calls import Calls
 from streamgauge.preflight.script.clipping import Clipping
 from streamgauge.preflight.script.evidence import peaks, seen
+from streamgauge.preflight.script.experiments import experiment
+from streamgauge.preflight.script.fault import origin_of
 from streamgauge.preflight.script.job import Ended, Job
 from streamgauge.preflight.script.losses import Losses
 from streamgauge.preflight.script.models import Roster, Watched
@@ -27,16 +35,17 @@ from streamgauge.preflight.script.optimizers import Optimizers, Schedulers, Trac
 from streamgauge.preflight.script.patches import Function, Patches
 from streamgauge.preflight.script.plan import Plan
 from streamgauge.preflight.script.stop import Stopped, leave, leave_soon
-from streamgauge.preflight.script.targets import Targets
+from streamgauge.preflight.script.targets import SeenTargets
 from streamgauge.preflight.script.writes import Writes
 
 REHEARSED = 0.7
 """Share of the loss evaluations that go to the rehearsal; the rest is for what is measured beside it."""
-EVERY = 8
+EVERY = 4
 """Steps between two sampled ones in a rehearsal."""
 PATIENCE = 12
 """Steps that a GradScaler may skip in a row before their gradients count as evidence."""
 
+T = TypeVar("T")
 Later = Callable[[str, Callable[[ModuleType], None]], None]
 
 
@@ -53,13 +62,14 @@ class Session:
         self.dtype: torch.dtype | None = None
         self.compiled = self.clipped_scaled = False
         self.epoch: int | None = None
+        self.failure = ""
         self.loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._open = False
         self._eager: Any = None
         warnings.filterwarnings("ignore", category=GaugeWarning)
         self.patches, counting = Patches(), Patches()
         self.losses = Losses(self.patches, self._backward_begins, self._backward_ends)
-        self.targets = Targets(counting)
+        self.targets = SeenTargets(counting)
         self._counting = counting
         self.clipping = Clipping(self.patches, self._whole)
         self.schedulers = Schedulers(self.patches)
@@ -80,7 +90,9 @@ class Session:
         entry = self.roster.meet(module)
         if entry is not None:
             self._open = True
-            self.targets.read(args, kwargs)
+            inputs = Inputs(args, dict(kwargs))
+            entry.first = entry.first or inputs
+            entry.inputs = inputs if self.check else None
 
     def _attach(self, model: nn.Module, optimizer: Optimizer) -> Gauge:
         if self.check:
@@ -95,14 +107,14 @@ class Session:
             with contextlib.suppress(Exception):  # the length of an iterable data set
                 self.epoch = len(loader)
 
-    def _autocast(self, original: Function, region: Any) -> Any:
+    def _autocast(self, enter: Function, region: Any) -> Any:
         if region._enabled and torch.is_grad_enabled():
             self.dtype = region.fast_dtype
-        return original(region)
+        return enter(region)
 
-    def _compile(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+    def _compile(self, function: Function, *args: Any, **kwargs: Any) -> Any:
         self.compiled = True
-        result = original(*args, **kwargs)
+        result = function(*args, **kwargs)
         if not self.calls.closed:
             self._stance(eager=True)
         return result
@@ -116,8 +128,10 @@ class Session:
             self._eager.__exit__(None, None, None)
             self._eager = None
 
-    def _backward_begins(self) -> None:
+    def _backward_begins(self, loss: Tensor | None) -> None:
         self.calls.enter()
+        if self.check and self._open and loss is not None and not bool(loss.isfinite()):
+            self._fail(loss)
 
     def _backward_ends(self) -> None:
         self.calls.leave()
@@ -144,34 +158,79 @@ class Session:
         track.note(self.losses.count - track.since, self.schedulers.of(optimizer))
         if self.check:
             self.plan.begin(track.accumulate or 1)
-            if not self.job.wiring_only and self.plan.raise_rates(optimizer, peaks(self, track), track.steps):
-                track.raised.append(track.steps)
+            self._set_rates(track, optimizer)
         elif self.compiled:
             self._counting.undo()  # what is compiled from now on shall not trace through it
         for entry in self.roster.of(track):
             entry.look()
-            self._close(entry, loss)
+            norm = self._close(entry, loss)
+            if self.check and norm is not None and not math.isfinite(norm):
+                self._trace(entry)
+                self.failure = f"the gradient norm is {norm}"
+                self._stop()
+            if self.check and entry.steps == 1 and not self.job.wiring_only:
+                self._undisturbed(partial(experiment, entry, self.targets, self.dtype))
         self.clipping.close()
         self.roster.settle(track)
 
-    def _close(self, entry: Watched, loss: Tensor | None) -> None:
+    def _set_rates(self, track: Track, optimizer: Optimizer) -> None:
+        waits = bool(track.ticks) and track.ticks[-1][1] == 0
+        if track.begun is None and track.steps >= START and not waits:
+            track.begun = track.steps
+        high = peaks(self, track)
+        if self.plan.raise_rates(optimizer, high, track.steps, track.begun):
+            track.raised.append(track.steps)
+        now = [number(group.get("lr")) for group in optimizer.param_groups]
+        known = [(lr, peak) for lr, peak in zip(now, high, strict=False) if lr is not None and peak is not None]
+        if track.peak_from is None and known and all(lr >= 0.999 * peak for lr, peak in known):
+            track.peak_from = track.steps
+
+    def _close(self, entry: Watched, loss: Tensor | None) -> float | None:
+        """End a step of a model's gauge; its gradient norm, where the rehearsal reads it at once."""
         norm = self.clipping.norm_over(entry.own)
         if norm is not None and not self._true_size():
             norm = norm / self.optimizers.scaler.get_scale()
         entry.step(loss, norm)
         self._open = False
+        if not self.check:
+            return None
+        norms = entry.gauge.readings("grad_norm").values
+        return float(norms[-1, 0]) if norms.size else None
+
+    def _fail(self, loss: Tensor) -> None:
+        """The rehearsal ends at a loss that is not finite, before its backward pass."""
+        entry = self.roster.judged
+        if entry is None or entry.inputs is None:
+            return
+        self._trace(entry)
+        self._close(entry, loss)
+        self.failure = f"the loss is {float(loss)}"
+        self._stop()
+
+    def _trace(self, entry: Watched) -> None:
+        if entry.inputs is not None and entry.origin is None:
+            given = entry.inputs, self.targets.again, self.dtype, max(0, self.losses.count - 1)
+            entry.origin = self._undisturbed(lambda: origin_of(original(entry.model), *given))
+
+    def _undisturbed(self, look: Callable[[], T]) -> T:
+        """Run the model beside the script: none of the hooks takes it for a step of theirs."""
+        self.calls.enter()
+        self.losses.quiet = True
+        try:
+            return look()
+        finally:
+            self.losses.quiet = False
+            self.calls.leave()
 
     def _done(self, track: Track) -> None:
         if self.check:
             self.plan.lower_rates()
             if track.skipped > PATIENCE and track.steps == 0:
                 for entry in self.roster.of(track):
+                    self._trace(entry)
                     self._close(entry, self.losses.of_step(track.since - 1))
-            if self.plan.over(track.steps, track.skipped) or (track.skipped and self._spent()):
+            if self.plan.over(track.steps + track.skipped):
                 self._stop()
-
-    def _spent(self) -> bool:
-        return self.losses.count >= 2 * self.job.budget
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -209,5 +268,6 @@ class Session:
             loss = self.losses.of_step(entry.track.since)
             if loss is None and self.targets.last is not None and not bool(self.targets.last.isfinite().all()):
                 loss = self.targets.last
+                self._trace(entry)
             if loss is not None:
                 self._close(entry, loss)

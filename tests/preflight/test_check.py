@@ -131,7 +131,8 @@ def test_a_meta_model_is_judged_by_its_wiring() -> None:
 def test_select_and_ignore() -> None:
     model = Model(skip=False)
     only = sg.check(model, loss_of(model), batches(), select=["W"])
-    assert {f.name for f in only.findings} == {"missing-residual"}
+    assert only.findings[0].name == "missing-residual"
+    assert {f.code[0] for f in only.findings} == {"W"}
     assert sg.check(model, loss_of(model), batches(), select=["W"], ignore=["W001"]).findings == []
 
 

@@ -1,4 +1,4 @@
-"""What `check` runs before a training run: wiring, static rules, readings at initialization."""
+"""What `check` runs before a training run: wiring, first pass, rehearsal, experiments, and the verdict on them."""
 
 from __future__ import annotations
 

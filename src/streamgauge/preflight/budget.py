@@ -28,7 +28,7 @@ class Budget:
         if seconds is not None and not seconds > 0:
             raise InputError(f"seconds={seconds!r}: give a positive time, or None for the default cap")
         self.limit, self.spent, self.seconds = limit, 0, seconds
-        self._loss = loss_fn
+        self.loss = loss_fn
         self._began = time.perf_counter()
 
     @property
@@ -47,7 +47,7 @@ class Budget:
         if self.left < 1:
             raise OverBudgetError
         self.spent += 1
-        return self._loss(batch)
+        return self.loss(batch)
 
 
 class Feed:

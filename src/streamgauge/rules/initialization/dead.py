@@ -48,6 +48,9 @@ def dead_parameters(
     if len(moving) <= 1 and any(p.rms == 0.0 for p in moving):
         return
     blocked = [p for p in still if p.rms != 0.0 and not any(_block(w.path) == _block(p.path) for w in waiting)]
+    off = [j for j in wiring.sublayers if j.branch_scale == 0] if wiring is not None else []
+    if off:  # a constant zero on the branch: identity-layer says so
+        blocked = []
     if waiting and not any(_block(w.path) for w in waiting):  # gates held outside the blocks
         blocked = []
     cut = [p for p in matrices if p.grad_rms is None and _at_work(p, wiring, matrices)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamgauge.rules.evidence import CannotJudge
 from streamgauge.rules.harm import Harm
-from streamgauge.rules.places import regime, site
+from streamgauge.rules.places import site
 from streamgauge.rules.rule import Find, rule
 from streamgauge.vocabulary import Finding, Quantity, Readings, Severity, Wiring
 
@@ -25,6 +25,7 @@ def unscaled_residual_init(
     deep: int = 24,
     grown: float = 3.0,
     heavy: float = 8.0,
+    beyond: float = 8.0,
 ) -> Iterator[Finding]:
     """The branches of a deep stack start at full size.
 
@@ -38,7 +39,7 @@ def unscaled_residual_init(
     Threshold:
         More than `deep` sublayers and a growth over `grown`: info, since such stacks train (24 Pre-LN blocks with
         Xavier grow by 2.7 and train at 1e-3). Over `heavy`, twice what Xavier gives at 32 blocks: warning. Error where
-        the loss shows harm, info where the run trains.
+        the loss shows harm, info where the run trains. More than `beyond` sqrt(K) is no sum (see stream-explodes).
     How to fix:
         Multiply the output projection of every branch by 1/sqrt(K), K = number of joins, after the usual init.
     Example:
@@ -53,7 +54,7 @@ def unscaled_residual_init(
     if any(j.branch_scale is not None or j.skip_scale is not None or j.per_channel for j in free):
         return
     growth = growth_of(stream_rms)
-    if growth <= grown:
+    if not grown < growth <= beyond * len(free) ** 0.5:
         return
     right = len(free) ** -0.5
     yield find(
@@ -72,6 +73,7 @@ def stream_explodes(
     stream_rms: Readings,
     harm: Harm,
     wiring: Wiring | None = None,
+    grad_norm: Readings | None = None,
     *,
     factor: float = 8.0,
     certain: float = 1e6,
@@ -86,8 +88,9 @@ def stream_explodes(
         it. It doubles with every few sublayers, the gradient does the same on its way back, and half precision
         overflows.
     Threshold:
-        g over `factor` times sqrt(K): warning; over `certain`: error. Error where the loss shows harm, info where the
-        run trains. Healthy stacks: 1 to 4 at 48 sublayers of Pre-LN, under sqrt(K) with sandwich norms.
+        g over `factor` times sqrt(K): warning; over `certain`, or with a stream or gradient that is not finite: error.
+        Error where the loss shows harm, info where the run trains. Healthy stacks: 1 to 4 at 48 sublayers of Pre-LN.
+        Post norms, and norms on the branches' outputs, bound the stream by construction: such stacks are left out.
     How to fix:
         Norm the branch's input, or initialize the branch's output at zero or with a gain of 1/K.
     Example:
@@ -96,7 +99,7 @@ def stream_explodes(
         Zhang+ 2019 (arXiv 1901.09321), section 2: the variance of a residual net without norms doubles per block.
     """
     _read(stream_rms)
-    if wiring is not None and regime(wiring) == "post":
+    if wiring is not None and _bounded(wiring):
         return
     growth = growth_of(stream_rms)
     places = np.flatnonzero(np.isfinite(stream_rms.first))
@@ -104,7 +107,9 @@ def stream_explodes(
     if growth <= bound:
         return
     onset = stream_rms.places[int(places[np.argmax(stream_rms.first[places] > bound * stream_rms.first[places[0]])])]
-    severity: Severity = "error" if growth > certain else harm.severity("warning")
+    read = [stream_rms.first[~np.isnan(stream_rms.first)], *([grad_norm.first] if grad_norm is not None else [])]
+    overflows = not all(np.isfinite(values).all() for values in read)
+    severity: Severity = "error" if growth > certain or overflows else harm.severity("warning")
     yield find(
         severity,
         site(wiring.sublayers) if wiring is not None and wiring.sublayers else "the stack",
@@ -165,6 +170,12 @@ def stream_vanishes(
         fix=f"from `{stream_rms.places[0].path}` on keep the skip at 1, `x + f(norm(x))`, and initialize the branches "
         "with Xavier",
     )
+
+
+def _bounded(wiring: Wiring) -> bool:
+    """Whether a norm stands on the stream, or on most branches' outputs: the stream is a sum of terms of known size."""
+    normed = sum(j.placement in ("post", "pre+post", "output", "sandwich") for j in wiring.joins)
+    return 2 * normed > len(wiring.joins)
 
 
 def growth_of(stream_rms: Readings) -> float:

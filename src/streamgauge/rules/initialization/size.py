@@ -11,10 +11,10 @@ from streamgauge.rules.evidence import CannotJudge
 from streamgauge.rules.harm import Harm
 from streamgauge.rules.outcome import curve_of
 from streamgauge.rules.rule import Find, rule
-from streamgauge.vocabulary import Finding, Parameter, Quantity, Readings, Severity, Wiring
+from streamgauge.vocabulary import Finding, Parameter, Probe, Quantity, Readings, Severity, Wiring
 
 
-@rule("I005", "embedding-scale", explains=("initial-loss", "stream-explodes", "exploding-gradient"))
+@rule("I005", "embedding-scale", explains=("initial-loss", "norm-nullspace", "exploding-gradient"))
 def embedding_scale(
     find: Find,
     parameters: tuple[Parameter, ...],
@@ -23,9 +23,11 @@ def embedding_scale(
     loss: Readings | None = None,
     vocab: int | None = None,
     pretrained: bool | None = None,
+    probes: tuple[Probe, ...] | None = None,
     *,
     spread: float = 4.0,
     excess: float = 1.5,
+    drowned: float = 0.05,
 ) -> Iterator[Finding]:
     """The embedding is too large for the head that shares it, or too small for the norm that reads it.
 
@@ -38,8 +40,9 @@ def embedding_scale(
         stream. An embedding far below sqrt(eps) is not brought to size by the norm that follows.
     Threshold:
         Tied: s over `spread`, and the initial loss over ln(vocab) + `excess` nats or not known: warning; error where
-        the loss shows harm. Tiny: rms(E)^2 below the eps of the norms, for the embedding of the tokens (the one with
-        the most rows): warning. Loaded weights are not judged.
+        the loss shows harm. Tiny, rms(E)^2 below the eps of the norm that reads it, for the embedding with the most
+        rows: info by itself (RWKV starts at 1e-4 before a norm and trains), warning where exchanging all tokens moves
+        the outputs by less than `drowned` of their rms (healthy: about 1). Loaded weights are not judged.
     How to fix:
         `nn.init.normal_(embedding.weight, std=width ** -0.5)` (0.02 in GPT-2), and multiply by sqrt(width) on the way
         in where the stream should have unit size.
@@ -79,19 +82,28 @@ def embedding_scale(
             f"{width**0.5:.3g} where the stream should start at unit size",
         )
         return
-    yield from _tiny(find, tables, wiring, harm)
+    yield from _tiny(find, tables, wiring, harm, next((p for p in probes or () if p.name == "input"), None), drowned)
 
 
-def _tiny(find: Find, tables: Sequence[Parameter], wiring: Wiring | None, harm: Harm) -> Iterator[Finding]:
+def _tiny(
+    find: Find, tables: Sequence[Parameter], wiring: Wiring | None, harm: Harm, moved: Probe | None, drowned: float
+) -> Iterator[Finding]:
     eps = [n.eps for n in wiring.norms if n.eps and n.role in ("join", "embedding")] if wiring is not None else []
     table = max(tables, key=lambda p: p.shape[0])
     if not eps or table.rms is None or table.rms**2 >= min(eps):
         return
+    evidence = {"rms": Quantity(table.rms, "1"), "eps": Quantity(min(eps), "1")}
+    message = (
+        f"{table.path} has rms {table.rms:.2g}: its square is below the eps = {min(eps):g} of the norm that reads it"
+    )
+    if moved is not None:
+        evidence |= {"change": Quantity(moved.change, "1"), "noise": Quantity(moved.noise, "1")}
+        message += f"; with all tokens exchanged the outputs move by {moved.change:.2g} of their rms"
     yield find(
-        harm.severity("warning"),
+        harm.severity("warning" if moved is not None and moved.change < drowned else "info"),
         table.path,
-        f"{table.path} has rms {table.rms:.2g}: its square is below the eps = {min(eps):g} of the norm that reads it",
-        evidence={"rms": Quantity(table.rms, "1"), "eps": Quantity(min(eps), "1"), **harm.evidence},
+        message,
+        evidence=evidence | harm.evidence,
         cause="in x / sqrt(var + eps) eps is the larger term, so that the normed embedding stays small",
         fix=f"`nn.init.normal_({table.path}, std=0.02)`, or a smaller eps",
     )

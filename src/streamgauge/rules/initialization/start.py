@@ -79,7 +79,7 @@ def _spread(parameter: Parameter, vocab: int) -> float:
     return float(parameter.rms * math.sqrt(parameter.shape[1])) if head else 0.0
 
 
-@rule("I009", "norm-nullspace", explains=("unigram-plateau", "token-collapse"))
+@rule("I009", "norm-nullspace", explains=("dead-parameters", "token-collapse", "unigram-plateau"))
 def norm_nullspace(
     find: Find,
     probes: tuple[Probe, ...],

@@ -10,7 +10,7 @@ from streamgauge.rules.rule import Find, rule
 from streamgauge.vocabulary import Finding, Probe, Quantity, Severity, Wiring
 
 
-@rule("W013", "batch-norm-over-padding", explains=("norm-axis",))
+@rule("W013", "batch-norm-over-padding", explains=("norm-axis", "target-leak"))
 def batch_norm_over_padding(
     find: Find,
     wiring: Wiring,

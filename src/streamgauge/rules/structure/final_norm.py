@@ -16,7 +16,7 @@ UNNORMED = ("pre", "sandwich", "output", "parallel-pre")
 """Placements that leave the stream itself un-normed: a norm must follow the last join."""
 
 
-@rule("W004", "missing-final-norm", explains=("exploding-gradient", "non-finite", "unigram-plateau"))
+@rule("W004", "missing-final-norm", explains=("initial-loss", "exploding-gradient", "non-finite", "unigram-plateau"))
 def missing_final_norm(
     find: Find,
     wiring: Wiring,

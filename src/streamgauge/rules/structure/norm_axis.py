@@ -14,7 +14,7 @@ from streamgauge.vocabulary import Finding, Norm, Parameter, Probe, Quantity, Se
 STREAM = ("join", "final", "embedding", "other")
 
 
-@rule("W009", "norm-axis", explains=("token-collapse",))
+@rule("W009", "norm-axis", explains=("target-leak", "token-collapse"))
 def norm_axis(
     find: Find,
     wiring: Wiring,
@@ -95,7 +95,7 @@ def norm_axis(
     )
 
 
-@rule("W010", "narrow-norm", explains=("initial-loss", "unigram-plateau"))
+@rule("W010", "narrow-norm", explains=("norm-nullspace", "dead-parameters", "unigram-plateau"))
 def narrow_norm(find: Find, wiring: Wiring, harm: Harm, *, narrow: int = 2) -> Iterator[Finding]:
     """A norm over one or two features.
 

@@ -30,8 +30,8 @@ def unused_norm(
         Someone meant the norm to stand somewhere. Where the branch beside it is un-normed, or the stream reaches the
         head without a norm, that place is missing in `forward`.
     Threshold:
-        Warning where a sublayer of the same module has no norm, or where the stream ends un-normed and the norm
-        stands beside the stack; info elsewhere. Error where the loss shows harm, info where the run trains.
+        Warning where a sublayer of the same module has neither norm nor scale, or where the stream ends un-normed and
+        the norm stands beside the stack; info elsewhere. Error where the loss shows harm, info where the run trains.
     How to fix:
         Call it in `forward` where it belongs (`x + f(self.norm(x))`, `head(self.norm_f(x))`), or delete it.
     Example:
@@ -75,11 +75,14 @@ def _holds(path: str, holder: str) -> bool:
 
 
 def _beside_bare(path: str, sublayers: Sequence[Join]) -> bool:
-    return any(j.placement == "none" and _holds(path, j.path) for j in sublayers)
+    free = [j for j in sublayers if j.placement == "none" and j.branch_scale is None and not j.per_channel]
+    return any(_holds(path, j.path) for j in free)
 
 
 PRE = re.compile(r"pre_?(layer_?)?(norm|ln)|(norm|normalize|layer_?norm)_?(first|before)|^(pre|before|first)", re.I)
 POST = re.compile(r"post_?(layer_?)?(norm|ln)|(norm|normalize|layer_?norm)_?after|^(post|after|last)", re.I)
+ELSE = re.compile(r"gate|rescale|residual_in|_eps|_scale|_bias", re.I)
+"""Names that speak of norms and not of their place: `norm_before_gate`, `rescale_prenorm_residual`."""
 BRANCH_FIRST = ("pre", "sandwich", "parallel-pre", "pre+post")
 
 
@@ -149,6 +152,8 @@ def _wanted(flag: Flag) -> str | None:
     """ "pre" or "post", where the flag says one of them."""
     text = flag.value if isinstance(flag.value, str) else flag.name
     pre, post = PRE.search(text), POST.search(text)
+    if ELSE.search(flag.name):
+        return None
     if bool(pre) == bool(post):
         return None
     asked = "pre" if pre else "post"

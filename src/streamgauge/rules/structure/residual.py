@@ -14,7 +14,15 @@ from streamgauge.vocabulary import Finding, Quantity, Readings, Severity, Wiring
 @rule(
     "W001",
     "missing-residual",
-    explains=("token-collapse", "vanishing-gradient", "exploding-gradient", "unigram-plateau"),
+    explains=(
+        "stream-vanishes",
+        "token-collapse",
+        "norm-nullspace",
+        "dead-parameters",
+        "vanishing-gradient",
+        "exploding-gradient",
+        "unigram-plateau",
+    ),
 )
 def missing_residual(
     find: Find,

@@ -28,28 +28,29 @@ class Spike:
 def spikes(loss: Readings, sigmas: float = 7.0, least: float = 0.3) -> list[Spike]:
     """All spikes: v > median + max(sigmas 1.4826 MAD, least), over the `WINDOW` losses before, outside of spikes.
 
-    It is over when the loss is back within a third of its height. Losses that are not finite are left out.
+    It is over when the loss is back within a third of its height; the next can begin once a loss was usual again.
+    Losses that are not finite are left out.
     """
     curve = curve_of(loss)
     keep = np.isfinite(curve)
     curve, steps = curve[keep], loss.steps[keep]
     found: list[Spike] = []
-    usual_past: list[float] = []
-    i = 0
+    calm: list[float] = []
+    armed, i = True, 0
     while i < len(curve):
-        past = np.asarray(usual_past[-WINDOW:])
-        if len(past) >= EARLIEST:
-            usual = float(np.median(past))
-            spread = 1.4826 * float(np.median(np.abs(past - usual)))
-            if curve[i] > usual + max(sigmas * spread, least):
-                end = i
-                top = float(curve[i])
-                while end < len(curve) and curve[end] > usual + (top - usual) / 3:
-                    top = max(top, float(curve[end]))
-                    end += 1
-                found.append(Spike(int(steps[i]), usual, top - usual, end - i, end < len(curve)))
-                i = end
-                continue
-        usual_past.append(float(curve[i]))
+        past = np.asarray(calm[-WINDOW:])
+        usual = float(np.median(past)) if len(past) else float(curve[i])
+        spread = 1.4826 * float(np.median(np.abs(past - usual))) if len(past) else 0.0
+        out = curve[i] > usual + max(sigmas * spread, least)
+        if out and armed and len(past) >= EARLIEST:
+            end, top = i, float(curve[i])
+            while end < len(curve) and curve[end] > usual + (top - usual) / 3:
+                top = max(top, float(curve[end]))
+                end += 1
+            found.append(Spike(int(steps[i]), usual, top - usual, end - i, end < len(curve)))
+            armed, i = False, end
+            continue
+        armed = armed or not out
+        calm.append(float(curve[i]))
         i += 1
     return found

@@ -18,6 +18,7 @@ class Trend:
     """All in nats.
 
     initial  the first loss
+    middle   median of the second quarter
     end      median of the last quarter
     lowest   lowest running median
     peak     the second highest loss: one that a single odd batch does not set
@@ -26,6 +27,7 @@ class Trend:
     """
 
     initial: float
+    middle: float
     end: float
     lowest: float
     peak: float
@@ -62,6 +64,7 @@ def trend(loss: Readings) -> Trend | None:
     medians = [float(np.median(before[max(0, i - width + 1) : i + 1])) for i in range(len(before))]
     return Trend(
         initial=float(before[0]),
+        middle=float(np.median(before[len(before) // 4 : max(len(before) // 2, len(before) // 4 + 1)])),
         end=float(np.median(before[-max(3, len(before) // 4) :])),
         lowest=min(medians),
         peak=float(np.sort(before)[-2]),

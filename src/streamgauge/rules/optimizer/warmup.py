@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from streamgauge.rules.evidence import CannotJudge
 from streamgauge.rules.harm import Harm
 from streamgauge.rules.optimizer.motion import adaptive, highest_rate
-from streamgauge.rules.optimizer.trend import FEWEST, trend
+from streamgauge.rules.optimizer.trend import FEWEST, Trend, trend
 from streamgauge.rules.outcome import curve_of
 from streamgauge.rules.places import regime, site
 from streamgauge.rules.rule import Find, rule
@@ -31,6 +32,8 @@ def post_norm_without_warmup(
     lr: Readings | None = None,
     token_cosine: Readings | None = None,
     phase: str | None = None,
+    vocab: int | None = None,
+    unigram_entropy: float | None = None,
     *,
     deep: float = 6,
     early: float = 10,
@@ -47,8 +50,9 @@ def post_norm_without_warmup(
         anything, and the run stays where it can predict no more than frequencies.
     Threshold:
         Fewer than `early` steps to the peak. Info by itself. Warning with at least `deep` blocks of post norms where
-        the loss does not fall below its start in rehearsal and the token cosine reaches `collapsed`; error where the
-        loss of a run shows harm. It is no finding for SGD, whose steps follow the gradient.
+        the loss stands still in rehearsal, less than 0.2 nats below what token frequencies give, and the token cosine
+        reaches `collapsed`; error where the loss of a run shows harm. No finding for SGD, whose steps follow the
+        gradient.
     How to fix:
         Warm the learning rate up over at least 1 % of the run (4,000 steps in the original Transformer), at a lower
         peak; or use a wiring that needs none: Pre-LN, B2T, DeepNorm's alpha. In deep stacks with Xavier weights a
@@ -76,7 +80,7 @@ def post_norm_without_warmup(
         evidence["lr"] = Quantity(rate, "1")
     seen = trend(loss) if loss is not None else None
     told = seen is not None and seen.broken is None and seen.steps >= 2 * FEWEST
-    stuck = told and seen is not None and seen.end > seen.initial - max(0.3, seen.margin)
+    stuck = told and seen is not None and _stuck(seen, vocab, unigram_entropy)
     cosine = _highest_end(token_cosine)
     message = f"{len(joins)} post-norm joins, and {'no warm-up' if steps < 1 else f'{steps:.0f} steps of warm-up'}"
     if seen is not None:
@@ -101,6 +105,12 @@ def post_norm_without_warmup(
         "Post-LN with DeepNorm's alpha or B2T's second skip; a warm-up over 1 % of the run and a third of the peak "
         "rate are enough only for shallow stacks",
     )
+
+
+def _stuck(seen: Trend, vocab: int | None, unigram_entropy: float | None) -> bool:
+    """Does the loss stand still, above what a head that ignores its input reaches?"""
+    baseline = unigram_entropy if unigram_entropy is not None else math.log(vocab) if vocab else math.inf
+    return seen.middle - seen.end < seen.margin and seen.end > min(seen.initial, baseline) - 0.2
 
 
 def _warmup(

@@ -50,15 +50,21 @@ class Method(nn.Module):
     """A method of a model as a module: `owner.name(*args)` becomes a module call that hooks can stand on.
 
     For loops that never call their model as a whole: `model.loss(batch)`, `model.forward(x)`, `training_step(batch)`.
+    It holds the same parameters and submodules under the same names.
     """
 
     def __init__(self, owner: nn.Module, name: str) -> None:
         super().__init__()
-        self.owner, self.name = owner, name
-        self._method = getattr(owner, name)
+        self._parameters, self._buffers, self._modules = owner._parameters, owner._buffers, owner._modules
+        self._non_persistent_buffers_set = owner._non_persistent_buffers_set
+        vars(self).update(owner=owner, name=name, method=getattr(owner, name), training=owner.training)
+
+    owner: nn.Module
+    name: str
+    method: Function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._method(*args, **kwargs)
+        return self.method(*args, **kwargs)
 
     def install(self) -> None:
         """Make `owner.name` this module, without entering it among the owner's submodules."""

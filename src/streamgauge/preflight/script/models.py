@@ -88,7 +88,7 @@ class Roster:
     def __init__(self, tracks: Callable[[], list[Track]], attach: Callable[[nn.Module, Optimizer], Gauge], one: bool):
         self._tracks, self._attach, self._one = tracks, attach, one
         self.watched: list[Watched] = []
-        self.others: dict[str, int] = {}
+        self._others: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         self._known: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._waiting: list[Waiting] = []
 
@@ -101,12 +101,12 @@ class Roster:
         shares = [(_overlap(own, track.sizes()), track) for track in tracks]
         covered, track = max(shares, key=lambda pair: pair[0], default=(0, None))
         if own and (track is None or not covered):  # perhaps its optimizer is yet to be made
-            self.others[name_of(module)] = sum(own.values())
+            self._others[module] = sum(own.values())
             return None
         self._known.add(module)
         if track is None:
             return None
-        self.others.pop(name_of(module), None)
+        self._others.pop(module, None)
         whole = sum(size for t in tracks for size in t.sizes().values()) if self._one else sum(track.sizes().values())
         callers = owners(module) if covered < NEARLY_ALL * whole else []
         if covered >= LARGE * whole and not callers:
@@ -117,7 +117,7 @@ class Roster:
     def _admit(self, module: nn.Module, track: Track) -> Watched | None:
         optimizer = track.ref()
         if optimizer is None or len(self.watched) >= (1 if self._one else MOST):
-            self.others[name_of(module)] = sum(_sizes(module).values())
+            self._others[module] = sum(_sizes(module).values())
             return None
         entry = Watched(module, track, optimizer, self._attach(module, optimizer))
         self.watched.append(entry)
@@ -143,7 +143,7 @@ class Roster:
         self._waiting = [entry for entry in self._waiting if entry.track is not track]
         for entry in mine:
             if all(entry.module is not w.model for w in self.watched):
-                self.others[name_of(entry.module)] = entry.covered
+                self._others[entry.module] = entry.covered
 
     def _adopt(self, waiting: Waiting) -> bool:
         running = {(id(owner), name) for owner, name in methods()}
@@ -156,6 +156,14 @@ class Roster:
     def of(self, track: Track) -> list[Watched]:
         """The models that an optimizer's steps close."""
         return [entry for entry in self.watched if entry.track is track]
+
+    @property
+    def others(self) -> list[tuple[str, int]]:
+        """(class, trainable parameters) of the models that are not judged and are no part of the one that is."""
+        judged = self.judged
+        parts = set(judged.model.modules()) if judged is not None else set()
+        rest = {w.model: w.size for w in self.watched if w is not judged} | dict(self._others)
+        return [(name_of(module), size) for module, size in rest.items() if module not in parts]
 
     @property
     def judged(self) -> Watched | None:

@@ -29,11 +29,10 @@ def notes(session: Session, entry: Watched | None) -> list[str]:
 
 
 def _subject(session: Session, entry: Watched) -> list[str]:
-    others = {w.name: w.size for w in session.roster.watched if w is not entry} | session.roster.others
-    others.pop(entry.name, None)
+    others = session.roster.others
     lines = [f"judged: {entry.name}, {entry.size:,} parameters, stepped {entry.steps} times by {_optimizer(entry)}"]
     if others:
-        listed = ", ".join(f"{name} ({size:,} parameters)" for name, size in list(others.items())[:6])
+        listed = ", ".join(f"{name} ({size:,} parameters)" for name, size in others[:6])
         lines.append(f"not judged: {listed}")
     if session.check and session.plan.steps and entry.steps > 1:
         lines.append(session.plan.told(entry.track.raised))

@@ -34,7 +34,7 @@ from streamgauge.preflight.script.models import Roster, Watched
 from streamgauge.preflight.script.optimizers import Optimizers, Schedulers, Track
 from streamgauge.preflight.script.patches import Function, Patches
 from streamgauge.preflight.script.plan import Plan
-from streamgauge.preflight.script.stop import Stopped, leave, leave_soon
+from streamgauge.preflight.script.stop import Stopped, close_the_door
 from streamgauge.preflight.script.targets import SeenTargets
 from streamgauge.preflight.script.writes import Writes
 
@@ -236,10 +236,7 @@ class Session:
 
     def _stop(self) -> None:
         self.answer(None, "rehearsed")
-        after = Patches()
-        for owner in (torch.Tensor, torch.autograd):  # a script that catches Stopped and goes on gets no further
-            after.wrap(owner, "backward", lambda *args, **kwargs: leave())
-        leave_soon()
+        close_the_door(Patches())
         raise Stopped("the rehearsal is over")
 
     def answer(self, error: BaseException | None, how: Ended | None = None) -> None:

@@ -8,6 +8,10 @@ import sys
 import threading
 import time
 
+import torch
+
+from streamgauge.preflight.script.patches import Patches
+
 GRACE = 5.0
 """Seconds that a script has to leave its `finally` blocks before the process ends."""
 
@@ -22,6 +26,13 @@ def leave() -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(0)
+
+
+def close_the_door(patches: Patches) -> None:
+    """For a script that catches `Stopped`: it gets no further than its next backward pass, or GRACE seconds."""
+    for owner in (torch.Tensor, torch.autograd):
+        patches.wrap(owner, "backward", lambda *args, **kwargs: leave())
+    leave_soon()
 
 
 def leave_soon(after: float = GRACE) -> None:

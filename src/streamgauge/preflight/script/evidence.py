@@ -83,7 +83,7 @@ def _facts(session: Session, entry: Watched) -> dict[str, object]:
             accumulate=entry.track.accumulate,
             precision=gather.precision_of(job.precision),
             seen=session.dtype,
-            scaler=session.optimizers.scaler,
+            scaler=session.losses.scaler,
         ),
         "flags": gather.flags(original(entry.model)),
         "parameters": entry.parameters or None,

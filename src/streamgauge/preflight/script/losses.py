@@ -40,6 +40,7 @@ class Losses:
 
     def __init__(self, patches: Patches, before: Callable[[Tensor | None], None], after: Callable[[], None]) -> None:
         self.count = 0
+        self.scaler: Any = None
         self._micros: deque[Micro] = deque(maxlen=REMEMBERED)
         self._scaled: tuple[weakref.ref[Tensor], Tensor] | None = None
         self._busy = self.quiet = False
@@ -49,6 +50,7 @@ class Losses:
         patches.wrap(torch.amp.GradScaler, "scale", self._scale)
 
     def _scale(self, original: Function, scaler: Any, outputs: Any) -> Any:
+        self.scaler = scaler
         result = original(scaler, outputs)
         if isinstance(outputs, Tensor) and isinstance(result, Tensor) and outputs.numel() == 1:
             self._scaled = weakref.ref(result), outputs

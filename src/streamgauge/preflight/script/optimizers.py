@@ -84,7 +84,6 @@ class Optimizers:
         self._pid = os.getpid()
         self._tracks: dict[int, Track] = {}
         self._stepping: int | None = None
-        self.scaler: Any = None
         self.unscaled = False
         patches.after(Optimizer, "__init__", self._made)
         patches.after(Optimizer, "zero_grad", self._zeroed)
@@ -160,10 +159,9 @@ class Optimizers:
         self._done(track)
 
     def _unscaled(self, scaler: Any, *args: Any) -> None:
-        self.scaler, self.unscaled = scaler, True
+        self.unscaled = True
 
     def _scaler_step(self, original: Function, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        self.scaler = scaler
         inner = getattr(optimizer, "optimizer", optimizer)
         if not isinstance(inner, Optimizer):
             return original(scaler, optimizer, *args, **kwargs)

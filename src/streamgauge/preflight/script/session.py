@@ -64,7 +64,7 @@ class Session:
         self.epoch: int | None = None
         self.failure = ""
         self.loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._open = False
+        self._open, self._clip_scale = False, 1.0
         self._eager: Any = None
         warnings.filterwarnings("ignore", category=GaugeWarning)
         self.patches, counting = Patches(), Patches()
@@ -138,14 +138,13 @@ class Session:
 
     def _whole(self) -> None:
         """Gradients are complete and not clipped yet."""
-        self.clipped_scaled |= not self._true_size()
+        scaler = self.losses.scaler
+        if scaler is not None and scaler.is_enabled() and not self.optimizers.unscaled:
+            self.clipped_scaled, self._clip_scale = True, float(scaler.get_scale())
+            return
         for entry in self.roster.watched:
-            if self._true_size() and any(p.grad is not None for p in entry.own):
+            if any(p.grad is not None for p in entry.own):
                 entry.look()
-
-    def _true_size(self) -> bool:
-        scaler = self.optimizers.scaler
-        return scaler is None or not scaler.is_enabled() or self.optimizers.unscaled
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -171,6 +170,7 @@ class Session:
             if self.check and entry.steps == 1 and not self.job.wiring_only:
                 self._undisturbed(partial(experiment, entry, self.targets, self.dtype))
         self.clipping.close()
+        self._clip_scale = 1.0
         self.roster.settle(track)
 
     def _set_rates(self, track: Track, optimizer: Optimizer) -> None:
@@ -188,8 +188,7 @@ class Session:
     def _close(self, entry: Watched, loss: Tensor | None) -> float | None:
         """End a step of a model's gauge; its gradient norm, where the rehearsal reads it at once."""
         norm = self.clipping.norm_over(entry.own)
-        if norm is not None and not self._true_size():
-            norm = norm / self.optimizers.scaler.get_scale()
+        norm = None if norm is None else norm / self._clip_scale
         entry.step(loss, norm)
         self._open = False
         if not self.check:
@@ -255,6 +254,11 @@ class Session:
         draft = Path(f"{self.job.answer}.part")
         draft.write_bytes(pickle.dumps(found))
         draft.replace(self.job.answer)
+
+    def let_go(self) -> None:
+        """Take back what outlasts the answer: checkpoints can be written again."""
+        if self.writes is not None:
+            self.writes.allow()
 
     def _last_words(self, error: BaseException | None) -> None:
         """A step that was begun and not closed counts where the script ended by an exception."""

@@ -64,6 +64,10 @@ class Writes:
     def _note(self, name: str, path: Any) -> None:
         self._left_out[f"{name}({os.fspath(path)})" if isinstance(path, str | os.PathLike) else name] += 1
 
+    def allow(self) -> None:
+        """From now on everything is written again."""
+        self._patches.undo()
+
     @property
     def notes(self) -> list[str]:
         """One line on what was not written, if anything was."""

@@ -14,12 +14,18 @@ from streamgauge.vocabulary import Finding, Place, Probe, Quantity, Readings
 
 
 def skips(probes: tuple[Probe, ...], places: tuple[Place, ...]) -> dict[int, Probe]:
-    """place index -> the probe that left this sublayer out; a probe names its place by path, number, or both."""
-    named = {name: p.index for p in reversed(places) for name in (p.path, str(p), str(p.index), f"sublayer {p.index}")}
-    found = {}
+    """place index -> the probe that left this sublayer out; a probe names its place by path or by number.
+
+    Sublayers of one block that share a path are taken in order.
+    """
+    left: dict[str, list[int]] = {}
+    for place in places:
+        for name in {place.path, str(place), str(place.index), f"sublayer {place.index}"}:
+            left.setdefault(name, []).append(place.index)
+    found: dict[int, Probe] = {}
     for probe in probes:
-        if probe.name == "skip" and probe.place in named:
-            found[named[probe.place]] = probe
+        if probe.name == "skip" and left.get(probe.place):
+            found[left[probe.place].pop(0)] = probe
     return found
 
 

@@ -68,7 +68,7 @@ def half_overflow(
             where = readings.places[int(column)]
             place, signal = f"sublayer {where.index} ({where.path})", readings.signal
     infinite = any(bool(np.isinf(r.values).any()) for r in (stream_rms, branch_peak, stream_peak) if r is not None)
-    over = largest > LIMIT or made or (infinite and largest > LIMIT / 2**8)
+    over = largest > LIMIT or made or (infinite and not (origin is not None and origin.zero_divisor))
     if not over and largest <= LIMIT / 2**headroom:
         return
     first = next((r for r in (branch_peak, stream_rms) if r is not None and np.isinf(r.values).any()), None)
@@ -77,11 +77,13 @@ def half_overflow(
         place = f"sublayer {first.places[column].index} ({first.places[column].path})"
     if made and origin is not None and origin.path:
         place = origin.path
+    if made and origin is not None:
+        largest = max(largest, origin.largest or 0.0)
     bits = np.log2(LIMIT / largest) if largest > 0 else float("nan")
     yield find(
         "error" if over else "warning",
         place,
-        f"values reach {largest:.3g}, and float16 ends at 65504"
+        (f"values reach {largest:.3g}, and float16 ends at 65504" if largest else "float16 ends at 65504")
         + ("; the first infinite value appears here" if infinite or made else f": {bits:.1f} bits of headroom"),
         evidence={"largest": Quantity(largest, "1"), "limit": Quantity(LIMIT, "1"), "headroom": Quantity(bits, "bit")},
         cause="the weights put out activations larger than float16 can hold",

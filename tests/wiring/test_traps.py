@@ -260,7 +260,9 @@ def test_batchnorm_and_groupnorm() -> None:
         (lambda d: Turned(nn.BatchNorm1d(d)), "batchnorm"),
         (lambda d: Turned(nn.GroupNorm(4, d)), "groupnorm"),
     ):
-        assert_pre(read(stack(Pre(norm=norm), Pre(norm=norm), norm=norm)), norm=kind)
+        w = read(stack(Pre(norm=norm), Pre(norm=norm), norm=norm))
+        assert_pre(w, norm=kind)
+        assert [j.kind for j in w.joins] == ["attention", "ffn"] * 2
 
 
 def test_norm_over_tokens_and_features_tells_its_size() -> None:
@@ -584,6 +586,65 @@ def test_an_inner_stream_of_two_joins_is_counted() -> None:
 
     w = read(stack(Group(), Group()))
     assert w.placements == {"pre": 8, "none": 2}
+
+
+def test_trained_queries_are_a_stream() -> None:
+    class Queries(nn.Module):
+        """Latents that are repeated over the batch and attend to an input (Perceiver, DETR)."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.latents, self.n, self.up = nn.Parameter(torch.randn(3, D)), nn.LayerNorm(D), nn.Linear(5, D)
+            self.attn, self.blocks = nn.MultiheadAttention(D, 2, batch_first=True), nn.Sequential(Pre(), Pre())
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, m = self.latents.expand(x.shape[0], -1, -1), self.up(x)
+            q = q + self.attn(self.n(q), m, m, need_weights=False)[0]
+            return self.blocks(q)
+
+    w = read(Queries(), torch.randn(2, 4, 5))
+    assert w.placements == {"pre": 5}
+    assert [j.kind for j in w.joins][:2] == ["cross-attention", "attention"]
+
+
+def test_a_branch_of_an_earlier_state_is_a_join() -> None:
+    class Late(nn.Module):
+        """x <- x + f(x), then x <- N(x + conv(embedding)): the second branch skips the first block."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.block, self.n = nn.Embedding(32, D), Post(), nn.LayerNorm(D)
+            self.conv, self.last = nn.Conv1d(D, D, 3, padding=1), Post()
+
+        def forward(self, ids: Tensor) -> Tensor:
+            e = self.embed(ids)
+            x = self.n(self.block(e) + torch.tanh(self.conv(e.transpose(1, 2)).transpose(1, 2)))
+            return self.last(x)
+
+    w = read(Late())
+    assert w.placements == {"post": 5}
+    assert [j.kind for j in w.joins] == ["attention", "ffn", "mixer", "attention", "ffn"]
+
+
+def test_a_stream_spread_over_copies_is_not_recognised() -> None:
+    class Spread(nn.Module):
+        """H <- H + b f(N(sum a H)) over four copies, with bare skips."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.n, self.f, self.a, self.b = nn.LayerNorm(D), mlp(), nn.Linear(4 * D, 4), nn.Linear(4 * D, 4)
+
+        def forward(self, H: Tensor) -> Tensor:
+            a, b = self.a(H.flatten(2)).sigmoid(), self.b(H.flatten(2)).sigmoid()
+            return H + b[..., None] * self.f(self.n((a[..., None] * H).sum(2)))[:, :, None]
+
+    class Copies(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x[:, :, None].repeat(1, 1, 4, 1)
+
+    w = read(nn.Sequential(nn.Embedding(32, D), Copies(), Spread(), Spread()))
+    assert w.placements == {"unrecognised": 2}
+    assert any(line.startswith("several streams") for line in w.unplaced)
 
 
 def test_towers() -> None:

@@ -25,16 +25,19 @@ earlier state of the same stream. A sum of one skip and k branches is k joins, i
   only through heavy operations while the stream passes it by, is not a join (D x of a state-space scan, positions
   added to queries); two or more chained ones inside a branch are an inner stream and are counted.
 
-*Placement*: let n1 = every first heavy operation of the branch reads the stream through a norm, n2 = the branch's
-last heavy operation is followed by a norm before the sum, n3 = the sum is normed and only the normed value goes on.
+*Placement*: let n1 = the first heavy operations of the branch read the stream through a norm (if only some do,
+`unplaced` says so; if the stream itself goes on inside the branch, as an inner stream does, n1 is false), n2 = the
+branch's last heavy operation is followed by a norm before the sum, n3 = the sum is normed and only the normed value
+goes on.
 
     n1          pre; parallel-pre where the same sum has several branches and one of them mixes tokens
     n1 n2       sandwich                n3          post   (also n2 n3: norm(x + norm(f(x))))
     n2          output                  n1 n3       pre+post   (also n1 n2 n3)
     (nothing)   none                    cannot be said: unrecognised
 
-The last sum of a stream is normed by its own post norm when the joins like it before have one, or when it has
-neither n1 nor n2 and is the only one of its kind; else that norm is the final norm. A residual that is taken from the
+The last sum of a stream is normed by its own post norm when the join before that is most like it (same norms and kind,
+same predecessors) has one, or when it has neither n1 nor n2 and there is none to compare; else that norm is the final
+norm. A residual that is taken from the
 normed value (h = N(x); x = h + f(h)) is the same graph as Post-LN and reads "post"; where the norm is executed
 in the block of the next join, `notes` has a line that begins with "residual from normed".
 
@@ -49,11 +52,13 @@ data is no scale. A factor after the entry norm (LayerNorm Scaling) belongs to t
 *Kind*: "attention" (softmax weights applied to values made from the stream), "cross-attention" (made from
 elsewhere), "mixer" (any other operation across tokens), "ffn" (none).
 
-*Several streams*: a branch that is added to more than one skip (ResiDual), or sums of a stack of streams (hyper
-connections), give joins with placement "unrecognised", one for each branch, and a line in `unplaced`.
+*Several streams*: a branch that is added to more than one skip (ResiDual) or spread over several copies, and sums of
+mixed states (hyper-connections), give joins with placement "unrecognised", one for each branch, and a line in
+`unplaced`. Attention that is in no branch that could be read has a line there too.
 
 *Unjoined*: on a stretch where no skip passes by, an attention, mixer or ffn (two products with a nonlinearity
-between) that ends in the shape of its input. Nothing is unjoined in a model that never mixes tokens. Placement
+between) that ends in the shape of its input. Nothing is unjoined in a model without attention, and feed-forward stems
+before and heads after the sublayers are not. Placement
 "none", `stream_tap` its input (before its norm), `branch_tap` = `out_tap` its output.
 
 *final_norm*: any norm between the last join (after its own post norm) and the primary output: `logits`, else

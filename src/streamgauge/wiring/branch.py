@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from streamgauge.vocabulary import BranchKind
 from streamgauge.wiring import ops
 from streamgauge.wiring.facts import Facts
-from streamgauge.wiring.graph import Ref
+from streamgauge.wiring.graph import Node, Ref
 from streamgauge.wiring.norms import Site
 
 RAW, NORMED, PASSED = 1, 2, 4
@@ -172,26 +172,32 @@ def _softmaxed(facts: Facts, i: int) -> bool:
 
 
 def _over_tokens(facts: Facts, i: int, region: Region) -> bool:
-    """Whether a product with a weight contracts an axis that was not the last one where the tensor was made."""
-    moved: int | None = -1
-    while i in region.reach and facts.same(facts.nodes[i]):
-        node = facts.nodes[i]
-        rank = len(node.shape)
-        if node.op in ("transpose", "swapaxes") and len(node.args) > 2:
-            a, b = int(node.args[1]) % rank, int(node.args[2]) % rank
-            last = rank - 1
-            if last in (a, b) and a != b:
-                other = a if b == last else b
-                if node.shape[last] > 1:
-                    moved = other if moved == -1 else -1
-        elif node.op == "permute":
-            order = [int(n) % rank for n in node.args[1]]
-            if order[-1] != rank - 1 and node.shape[-1] > 1 and node.shape[order.index(rank - 1)] > 1:
-                moved = order[-1] if moved == -1 else -1
-        i = node.inputs[0]
-    if moved == -1:
-        return False
-    return facts.nodes[i].op not in ops.CONV
+    """Whether a product with a weight contracts an axis that was not the last one where the stream was, or the product
+    before."""
+    nodes, turned = facts.nodes, False
+    while i in region.reach and i != region.skip and not facts.heavy[i]:
+        node = nodes[i]
+        if facts.same(node):
+            turned ^= _turns(facts, node)
+            i = node.inputs[0]
+            continue
+        through = [j for j in facts.carriers(node) if nodes[j].numel == node.numel]
+        if not through:
+            break
+        i = through[0]
+    return turned and nodes[i].op not in ops.CONV
+
+
+def _turns(facts: Facts, node: Node) -> bool:
+    """Whether a layout puts another axis last, and the last one elsewhere."""
+    rank = len(node.shape)
+    if node.op in ("transpose", "swapaxes") and len(node.args) > 2:
+        a, b = int(node.args[1]) % rank, int(node.args[2]) % rank
+        return a != b and rank - 1 in (a, b) and node.shape[a] > 1 and node.shape[b] > 1
+    if node.op == "permute":
+        order = [int(n) % rank for n in node.args[1]]
+        return order[-1] != rank - 1 and node.shape[-1] > 1 and node.shape[order.index(rank - 1)] > 1
+    return False
 
 
 def _kernel(facts: Facts, i: int) -> int:

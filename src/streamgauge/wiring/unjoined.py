@@ -79,7 +79,10 @@ def _between(found: _Found, candidates: list[Candidate]) -> _Found:
     marks = [c.top for c in candidates] + [end for _, end, kind in found if kind != "ffn"]
     first, last = min(marks, default=-1), max(marks, default=-1)
     if not candidates:
-        return [f for f in found if f[2] != "ffn" or f[1] > first]
+        before = [end for _, end, kind in found if kind != "ffn" and end < last]
+        usual = sum(1 for f in found if f[2] == "ffn" and max(before, default=-1) < f[1] < last) if before else 1
+        behind = sorted(f[1] for f in found if f[2] == "ffn" and f[1] > last)[:usual]
+        return [f for f in found if f[2] != "ffn" or first < f[1] < last or f[1] in behind]
     return [f for f in found if f[2] != "ffn" or first < f[1] < last]
 
 

@@ -53,7 +53,8 @@ def test_no_residual_at_all() -> None:
     assert [j.kind for j in w.unjoined] == ["attention", "ffn"] * 3
     assert [j.index for j in w.unjoined] == list(range(6))
     assert {j.placement for j in w.unjoined} == {"none"}
-    assert [j.stream_tap.path for j in w.unjoined if j.stream_tap] == ["0", "1.attn", "1", "2.attn", "2", "3.attn"]
+    paths = [j.stream_tap.path for j in w.unjoined if j.stream_tap]
+    assert paths == ["0", "1.attn.inner", "1.ffn.3", "2.attn.inner", "2.ffn.3", "3.attn.inner"]
     assert [j.out_tap for j in w.unjoined] == [j.branch_tap for j in w.unjoined]
     assert w.final_norm
 

@@ -16,7 +16,7 @@ from streamgauge.gauge.undisturbed import undisturbed
 from streamgauge.preflight import gather, probes
 from streamgauge.preflight.budget import Budget, Feed, OverBudgetError
 from streamgauge.preflight.objective import Inputs, inputs_of
-from streamgauge.preflight.pace import paced
+from streamgauge.preflight.pace import paced, scheduler_of
 from streamgauge.preflight.rehearsal import Handled, Rehearsed, eager, rehearse, steps_within
 from streamgauge.preflight.state import preserved
 from streamgauge.vocabulary import Join, Probe, Readings, Schedule, Wiring
@@ -87,15 +87,24 @@ def train_phase(
     if options.precision == torch.float16:
         scaler = torch.amp.GradScaler(next((p.device.type for p in model.parameters()), "cpu"))
     targets = gather.Targets()
+    found = scheduler_of(optimizer)
     held = preserved(
-        model, optimizer, schedule=options.schedule, functions=[budget.loss], batches=batches, objects=objects
+        model,
+        optimizer,
+        schedule=options.schedule,
+        functions=[budget.loss],
+        batches=batches,
+        objects=[*objects, *([found] if found is not None else [])],
     )
     with held as state, eager(model):
         feed = Feed(batches)
         given = inputs_of(model, budget, feed.first)
         wiring = read_wiring(model, *given.args, **given.kwargs)
         seen = Seen(model, wiring, given, notes=[*notes, *wiring.notes])
-        steps = steps_within(budget, options.accumulate, RESERVE)
+        accumulate = min(options.accumulate, max(1, budget.left))
+        if accumulate < options.accumulate:
+            seen.notes.append(f"the budget allows {accumulate} batches in a step, not {options.accumulate}")
+        steps = steps_within(budget, accumulate, RESERVE)
         pace, seen.schedule, said = paced(
             optimizer,
             1 if _needs_closure(optimizer) else steps,
@@ -107,7 +116,7 @@ def train_phase(
         )
         seen.notes += said
         setup = gather.setup(optimizer, model, peaks=pace.peaks)
-        handled = Handled(options.clip, options.accumulate, options.precision, scaler)
+        handled = Handled(options.clip, accumulate, options.precision, scaler)
         rehearsed = rehearse(model, wiring, budget, feed, optimizer, pace, handled, targets)
         per_tick = pace.seen(rehearsed.taken)
     if _needs_closure(optimizer):

@@ -23,6 +23,10 @@ from streamgauge.vocabulary import Origin, Parameter, Readings, Wiring
 
 SECONDS = 40.0
 """Wall-clock cap where none is given: a check is to be over within a minute."""
+EVERY = 3
+"""Steps between two steps at which the gauge looks inside the model; loss and gradient norm are read at each."""
+COUNTED = 16
+"""Steps whose targets are counted."""
 CLEAR = 8
 """Losses in a row that have to lie beyond the margin before a rising loss ends the rehearsal."""
 
@@ -86,7 +90,7 @@ def rehearse(
     """
     seen: list[torch.dtype | None] = []
     door = model.register_forward_pre_hook(lambda *_: seen.append(gather.autocast_now()) if not seen else None)
-    gauge = Gauge(model, optimizer, every=1, wiring=wiring)
+    gauge = Gauge(model, optimizer, every=EVERY, wiring=wiring)
     run = _Run(model, budget, feed, optimizer, pace, handled, targets, gauge)
     try:
         with warnings.catch_warnings():
@@ -184,7 +188,8 @@ class _Run:
         return not self._clear()
 
     def _loss(self, batch: Any) -> Tensor:
-        with torch.enable_grad(), self._autocast(), self.targets:
+        watched = self.targets if self.taken < COUNTED else contextlib.nullcontext()
+        with torch.enable_grad(), self._autocast(), watched:
             return scalar(self.budget(batch))
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:

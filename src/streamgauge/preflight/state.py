@@ -62,9 +62,9 @@ def preserved(
             held.attributes(thing)
     for thing in objects:
         held.attributes(thing)
-    hooks = _hooks(optimizer)
-    reach.into([*functions, *hooks, *([schedule] if schedule is not None else []), *_generators(batches)])
-    state.schedulers = reach.schedulers
+    reach.into([*functions, *_hooks(optimizer), *_generators(batches)])
+    state.schedulers = list(reach.schedulers)
+    reach.into([schedule] if schedule is not None else [])
     state.notes += [f"{thing} that the loss can reach is not put back" for thing in dict.fromkeys(reach.unsteady)]
     random_states = _random_states()
     _forget_gradients(model, optimizer)

@@ -24,6 +24,7 @@ ANSWERS: dict[str, Answer] = {
     "trains": "trains",
     "degraded": "trains",
     "slow": "at risk",
+    "undecided": "not assessed",
     "stalled": "will not train",
     "diverged": "will not train",
 }
@@ -32,10 +33,14 @@ ANSWERS: dict[str, Answer] = {
 class Run(gauge.StoredRun):
     """A stored run, with what the rules say about it. Under way, finished, or left behind by a killed process."""
 
+    def __repr__(self) -> str:
+        losses = self.readings("loss") if "loss" in self.signals else ()
+        return f"Run({str(self.path or 'in memory')!r}, {self.status}, {len(losses)} steps, {self.wiring})"
+
     def evidence(self) -> Evidence:
         """Wiring, readings and facts, as the rules ask for them."""
         facts = {name: fact for name, fact in self.facts.items() if name in FACTS}
-        return Evidence(self.wiring, self.all_readings(), facts)
+        return Evidence(self.wiring, self.all_readings(), facts | {"phase": "run"})
 
     def all_readings(self) -> dict[str, Readings]:
         """Signal -> readings, of every signal that was measured."""
@@ -72,6 +77,9 @@ class Comparison:
         for name in self.record.arms:
             if (self.record.run(name) / FILE).exists():
                 self.arms[name] = _run(self.record.run(name))
+
+    def __repr__(self) -> str:
+        return f"Comparison({str(self.path)!r}, {len(self.record.arms)} arms: {', '.join(self.record.arms)})"
 
     @property
     def failed(self) -> dict[str, str]:
@@ -223,7 +231,7 @@ def _arm(name: str, run: Run, seconds: float | None = None) -> Arm:
         run.all_readings(),
         examination.findings,
         examination.not_assessed,
-        run.config,
+        {name: facts.get(name) if value is None else value for name, value in run.config.items()},
         facts,
     )
 

@@ -123,3 +123,13 @@ def test_quantity_prints_its_unit() -> None:
     assert str(Quantity(1.23456, "nat")) == "1.235 nat"
     assert str(Quantity(3)) == "3"
     assert str(NotAssessed("W001", "missing-residual", "no wiring").name) == "missing-residual"
+
+
+def test_a_further_skip_in_a_sum_is_no_place_of_its_own() -> None:
+    """B2T: the block's input joins the sum of the ffn; there is nothing to measure there that the ffn does not show."""
+    out, branch = Tap("b", "output"), Tap("ffn", "output")
+    ffn = Join(1, "b", "post", kind="ffn", branch_tap=branch, out_tap=out)
+    skip = Join(2, "b", "post", kind="other", out_tap=out)
+    wiring = Wiring(joins=(Join(0, "a", "post", kind="attention"), ffn, skip))
+    assert [j.index for j in wiring.places] == [0, 1]
+    assert len(wiring.sublayers) == 3

@@ -65,7 +65,7 @@ def _gradients(value: object, model: nn.Module) -> list[Tensor]:
 
 
 def _table(found: dict[tuple[str, int], float], wiring: Wiring) -> dict[str, Readings]:
-    places = tuple(Place(join.index, join.path, join.kind) for join in wiring.sublayers)
+    places = tuple(Place(join.index, join.path, join.kind) for join in wiring.places)
     table: dict[str, Readings] = {}
     for name, signal in SIGNALS.items():
         at = places if signal.level == "place" else (RUN,)

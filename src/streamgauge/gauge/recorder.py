@@ -41,7 +41,7 @@ class Recorder:
         self.model = model
         root = original(model)
         joined = {join.index for join in wiring.joins}
-        self._sites = {join.index: Site(join, join.index in joined) for join in wiring.sublayers}
+        self._sites = {join.index: Site(join, join.index in joined) for join in wiring.places}
         self._expected = {index: frozenset(_taps(site.join)) for index, site in self._sites.items()}
         self._inputs: dict[str, list[Listener]] = defaultdict(list)
         self._outputs: dict[str, list[Listener]] = defaultdict(list)
@@ -60,7 +60,7 @@ class Recorder:
 
     @property
     def places(self) -> dict[int, str]:
-        """Index -> path of all sublayers that the wiring lists."""
+        """Index -> path of all places that the wiring lists."""
         return {index: site.join.path for index, site in self._sites.items()}
 
     def begin(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> None:

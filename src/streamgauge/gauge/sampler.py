@@ -84,7 +84,7 @@ class Sampler:
     def _use(self, wiring: Wiring) -> None:
         self._recorder = Recorder(self.model, wiring)
         self._adopt(wiring)
-        if not wiring.sublayers:
+        if not wiring.places:
             self._say("places", "the wiring lists no sublayer; nothing is measured inside the model")
 
     def collect(self) -> tuple[list[Measured], int]:

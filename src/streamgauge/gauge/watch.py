@@ -104,7 +104,7 @@ class Gauge:
     def _adopt(self, wiring: Wiring) -> None:
         self.wiring = wiring
         self.store.put("wiring", wiring)
-        self.store.place(Place(join.index, join.path, join.kind) for join in wiring.sublayers)
+        self.store.place(Place(join.index, join.path, join.kind) for join in wiring.places)
         self.event("wiring", {"read": str(wiring)})
 
     # -- one step ------------------------------------------------------------------------------------------------
@@ -244,8 +244,8 @@ def _agreed(wiring: Wiring | None, earlier: StoredRun | None) -> Wiring | None:
     before = earlier.wiring if earlier else None
     if wiring is None or before is None:
         return wiring or before
-    if len(wiring.sublayers) != len(before.sublayers):
-        counts = f"{len(before.sublayers)} places, this model {len(wiring.sublayers)}"
+    if len(wiring.places) != len(before.places):
+        counts = f"{len(before.places)} places, this model {len(wiring.places)}"
         raise InputError(f"{earlier.path if earlier else ''} has {counts}; give another folder, or mode='replace'")
     return wiring
 

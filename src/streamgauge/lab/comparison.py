@@ -21,8 +21,9 @@ AXES = {"schemes": "scheme", "norms": "norm", "inits": "init", "depths": "depth"
 class Comparison:
     """arms = schemes x norms x inits x depths x lrs x seeds, everything else as in `base`.
 
-    An empty axis takes its value from `base`, and an axis of one value gives it to `base`. Construction checks every arm and raises InputError that names the
-    field. `of` and `from_toml` take the same settings flat, the axes in the plural beside the fields of `Config`:
+    An empty axis takes its value from `base`, and an axis of one value gives it to `base`. Construction
+    checks every arm and raises InputError that names the field. `of` and `from_toml` take the same settings flat, the
+    axes in the plural beside the fields of `Config`:
 
         schemes = ["pre", "post"]
         lrs = [3e-4, 1e-3]
@@ -97,7 +98,7 @@ class Comparison:
 
     def command(self, out: Path | str) -> str:
         """The command line that remakes this comparison: one flag per axis and per field that is not the default."""
-        words, flags = ["streamgauge", "compare"], {single: axis for axis, single in AXES.items()}
+        words = ["streamgauge", "compare"]
         plural = {single: axis for axis, single in AXES.items()}
         for key, value in self.to_dict().items():
             if key in AXES or value != _plain(getattr(Config, key)):

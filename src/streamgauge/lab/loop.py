@@ -89,7 +89,8 @@ def train(config: Config, run: Path | str, corpus: Corpus | None = None, progres
         optimizer, lambda t: warmup_cosine(t, config.steps, config.warmup_steps, config.min_lr)
     )
     note, val_loss = "", math.nan
-    facts = corpus.facts() | run_facts(config, run)
+    chosen = {"norm": config.norm or net.scheme.norm, "init": net.init.name}  # where config says None: the scheme's own
+    facts = corpus.facts() | run_facts(config, run) | chosen
     with Gauge(net, optimizer, run=run, every=config.every, facts=facts, config=config) as gauge:
         Path(run, "config.json").write_text(config.to_json())
         for step in range(config.steps):

@@ -16,7 +16,6 @@ FIRST_LIGHT = Comparison.of(
     batch=8,
     steps=600,
     lr=1e-3,
-    warmup=60,
     every=20,
     validate_every=150,
     validation_batches=32,

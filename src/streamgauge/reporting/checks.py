@@ -45,8 +45,8 @@ def _profile(result: CheckResult) -> Table:
         readings = result.readings.get(name)
         if readings is None or not readings.values.size or np.isnan(readings.last).all():
             continue
-        row = readings.last
-        ends = (row[0], row[len(row) // 2], row[-1], np.nanmin(row), np.nanmax(row))
+        row = readings.last[~np.isnan(readings.last)]
+        ends = (row[0], row[len(row) // 2], row[-1], row.min(), row.max())
         table.add_row(name, readings.unit, *(shown(float(value), 3) for value in ends))
     total = result.readings.get("retention_total")
     if total is not None and total.values.size:

@@ -81,12 +81,20 @@ def _sublayer(join: Join, bare: bool) -> list[str]:
     skip = f"  {scale(join.skip_scale, False)} on the skip" if join.skip_scale is not None else ""
     lines = [
         f"│      {name}",
-        f"├─▶ {branch} ─╮    {EQUATIONS[join.placement]}",
+        f"├─▶ {branch} ─╮    {_equation(join)}",
         f"⊕◀──{'─' * len(branch)}──╯{skip}",
     ]
     if join.placement in ("post", "pre+post"):
         lines.append(norm)
     return [*lines, "│"]
+
+
+def _equation(join: Join) -> str:
+    """The join's equation with its scales: "N(6 x + f(x))"."""
+    skip, branch = join.skip_scale, "learned" if join.per_channel else join.branch_scale
+    a = "" if skip is None else "a " if isinstance(skip, str) else f"{skip:.4g} "
+    b = "" if branch is None else "b " if isinstance(branch, str) else f"{branch:.4g} "
+    return EQUATIONS[join.placement].replace("x + ", f"{a}x + {b}", 1)
 
 
 def _remarks(title: str, lines: tuple[str, ...]) -> list[str]:

@@ -37,7 +37,7 @@ LAYER_VIEWS: Registry[View] = Registry(
         ),
         "branch_ratio": View(
             "How much each sublayer adds",
-            "Variance of the branch over variance of the stream it joins. Close to 0, the sublayer changes nothing.",
+            "RMS of the branch over rms of the stream it joins, with their scales. Close to 0, it changes nothing.",
             scale="log",
         ),
         "cosine": View(
@@ -57,7 +57,8 @@ LAYER_VIEWS: Registry[View] = Registry(
         ),
         "grad_rms": View(
             "Gradient of the stream",
-            "Root mean square of the loss gradient at each sublayer. Healthy: about the same at every depth.",
+            "Root mean square of the loss gradient at each sublayer. It may grow towards the input, as in "
+            "Pre-LN; lost on the way, it leaves the first layers without a signal.",
             scale="log",
         ),
         "retention": View(
@@ -76,7 +77,8 @@ RUN_VIEWS: Registry[View] = Registry(
         "grad_norm": View("Gradient norm", "Norm over all parameters, before clipping.", scale="log", noisy=True),
         "retention_total": View(
             "Gradient retention",
-            "Gradient rms at the first place over that at the last. 1: the first layer gets as much as the last.",
+            "Gradient rms of the stream that enters the first place over that leaving the last (rms, not its square). "
+            "The rules judge it times the ratio of the stream's rms, which does not depend on its scale.",
             scale="log",
             neutral=1.0,
         ),

@@ -7,11 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from streamgauge.rules.outcome import curve_of, outcome
+from streamgauge.rules.outcome import ENOUGH_STEPS, curve_of, outcome
 from streamgauge.vocabulary import Quantity, Readings, Severity
-
-ENOUGH_STEPS = 100
-"""Below this many steps a flat loss proves nothing; healthy byte models leave the unigram level by step 60."""
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,19 @@ class Wiring(Word):
         return tuple(sorted((*self.joins, *self.unjoined), key=lambda j: j.index))
 
     @property
+    def places(self) -> tuple[Join, ...]:
+        """Where the gauge measures: the sublayers, without the further skips that end in another join's sum (B2T).
+
+        Such a skip has no branch of its own, and its stream leaves where that of the other join does.
+        """
+        ends = Counter(join.out_tap for join in self.joins)
+        return tuple(
+            j
+            for j in self.sublayers
+            if not (j.branch_tap is None and j.kind == "other" and j.out_tap and ends[j.out_tap] > 1)
+        )
+
+    @property
     def placements(self) -> dict[str, int]:
         """How often each placement occurs among the joins."""
         return dict(Counter(j.placement for j in self.joins))

@@ -40,7 +40,21 @@ def test_stream_rms_counts_every_element() -> None:
 
 def test_branch_ratio_is_that_of_the_roots() -> None:
     x, f = torch.full((2, 3, 4), 2.0), torch.full((2, 3, 4), -0.5)
-    assert branch_ratio(sample(x), sample(f)).item() == pytest.approx(0.25, rel=1e-12)
+    assert branch_ratio(sample(x), sample(f), site()).item() == pytest.approx(0.25, rel=1e-12)
+
+
+def test_branch_ratio_knows_the_scales_of_the_join() -> None:
+    """a x + b f with a = 6 (KEEL's alpha) and b = 0.5; with b = 0 (ReZero's start, held constant) nothing is added."""
+    x, f = torch.full((2, 3, 4), 2.0), torch.full((2, 3, 4), -0.5)
+    scaled = branch_ratio(sample(x), sample(f), site("pre+post", skip_scale=6.0, branch_scale=0.5))
+    assert scaled.item() == pytest.approx(0.25 * 0.5 / 6, rel=1e-12)
+    assert branch_ratio(sample(x), sample(f), site(branch_scale=0.0)).item() == 0.0
+
+
+@pytest.mark.parametrize("scales", [{"branch_scale": "learned"}, {"skip_scale": "learned"}, {"per_channel": True}])
+def test_branch_ratio_of_a_learned_scale_is_not_measured(scales: dict[str, object]) -> None:
+    x = torch.ones(2, 3, 4)
+    assert branch_ratio(sample(x), sample(x), site(**scales)) is None
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 16, 32])

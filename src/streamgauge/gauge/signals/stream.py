@@ -18,12 +18,17 @@ def stream_rms(out: Sample) -> Tensor:
 
 
 @signal()
-def branch_ratio(stream: Sample, branch: Sample) -> Tensor:
-    """rms(f) / rms(x): what the branch f writes over the stream x that it is written onto.
+def branch_ratio(stream: Sample, branch: Sample, site: Site) -> Tensor | None:
+    """|b| rms(f) / (|a| rms(x)): what the branch f writes over the stream x that it is written onto, a x + b f.
 
-    1/sqrt(k) for the k-th of equal independent increments; toward 0 the sublayer has gone quiet.
+    1/sqrt(k) for the k-th of equal independent increments; toward 0 the sublayer has gone quiet. Constant scales a, b
+    are those of the wiring; not measured where one is learned, since no tap shows its value.
     """
-    return branch.rms / stream.rms
+    a, b = site.join.skip_scale, site.join.branch_scale
+    a, b = 1.0 if a is None else a, 1.0 if b is None else b
+    if isinstance(a, str) or isinstance(b, str) or site.join.per_channel or a == 0:
+        return None
+    return abs(b / a) * branch.rms / stream.rms
 
 
 @signal()

@@ -36,7 +36,7 @@ def post() -> Scheme:
         paper="Vaswani et al. 2017",
         arxiv="1706.03762",
         summary="The original transformer: the norm stands on the stream, after the addition.",
-        use="Up to about 12 blocks with warm-up, where the quality of a shallow model counts.",
+        use="Shallow models with warm-up; how deep it goes depends on init, rate and warm-up (often about 12 blocks).",
         warmup=4000,
         warmup_reason="Vaswani et al. 2017, section 5.3; without it Post-LN often diverges (Xiong et al. 2020)",
     )
@@ -49,7 +49,7 @@ def pre() -> Scheme:
         "pre",
         "Pre-LN",
         each(PreNorm),
-        paper="Xiong et al. 2020; GPT-2 (Radford et al. 2019)",
+        paper="Baevski & Auli 2018; Child et al. 2019; Wang et al. 2019; GPT-2; analysed by Xiong et al. 2020",
         arxiv="2002.04745",
         summary="The norm stands before each sublayer, the stream stays free; its variance grows with depth.",
         use="The safe default at any depth; little or no warm-up.",
@@ -80,7 +80,8 @@ def b2t(rescale: bool = False) -> Scheme:
         paper="Takase, Kiyono, Kobayashi & Suzuki 2022",
         arxiv="2206.00330",
         summary="Post-LN with one more skip per block, from the block's bottom to before its last norm.",
-        use="Deep models that should keep the quality of Post-LN; needs its warm-up. rescale=True beyond 12 blocks.",
+        use="Deep models that should keep the quality of Post-LN; needs its warm-up. rescale=True where the gradient "
+        "must stay level: without it, it still decays with depth.",
         warmup=4000,
         warmup_reason="the authors' recipe; B2T is still Post-LN",
         gain=_rescaled if rescale else one,

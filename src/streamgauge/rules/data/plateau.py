@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamgauge.rules.evidence import CannotJudge
-from streamgauge.rules.harm import ENOUGH_STEPS, warming_up
-from streamgauge.rules.outcome import outcome
+from streamgauge.rules.harm import warming_up
+from streamgauge.rules.outcome import ENOUGH_STEPS, outcome
 from streamgauge.rules.rule import Find, rule
 from streamgauge.vocabulary import Finding, Quantity, Readings
 

@@ -73,7 +73,6 @@ the branch's output (before its scale, if need be). None where no module boundar
 from __future__ import annotations
 
 from streamgauge.wiring.calls import tensors_of
-from streamgauge.wiring.draw import differences, draw
 from streamgauge.wiring.inputs import guess_inputs
 from streamgauge.wiring.presets import PRESETS
 from streamgauge.wiring.read import read_wiring
@@ -82,8 +81,6 @@ from streamgauge.wiring.source import Source, load_model
 __all__ = [
     "PRESETS",
     "Source",
-    "differences",
-    "draw",
     "guess_inputs",
     "load_model",
     "read_wiring",

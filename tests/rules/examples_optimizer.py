@@ -52,7 +52,11 @@ def examples(case: SimpleNamespace) -> dict[str, tuple[Evidence, Evidence]]:
         "post-norm-without-warmup": (
             Evidence(
                 case.stack("post"),
-                {"loss": FLAT, "token_cosine": series("token_cosine", [[0.5, 0.98], [0.5, 1.0]], steps=[0, 10])},
+                {
+                    "loss": FLAT,
+                    "token_cosine": series("token_cosine", [[0.5, 0.98], [0.5, 1.0]], steps=[0, 10]),
+                    "retention_total": series("retention_total", [0.9, 0.001], steps=[0, 10]),
+                },
                 {"setup": setup(), "schedule": Schedule()},
             ),
             Evidence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,7 +13,7 @@ from streamgauge.rules.optimizer.motion import adaptive, highest_rate, median_ra
 from streamgauge.rules.optimizer.trend import FEWEST, Trend, trend
 from streamgauge.rules.outcome import curve_of
 from streamgauge.rules.rule import Find, rule
-from streamgauge.vocabulary import Finding, OptimizerSetup, Parameter, Quantity, Readings
+from streamgauge.vocabulary import Finding, OptimizerSetup, Parameter, Quantity, Readings, Severity
 
 
 @rule(
@@ -44,6 +45,7 @@ def lr_too_high(
     lost: float = 0.5,
     surge: float = 30.0,
     overwrite: float = 1.0,
+    heavy: float = 0.3,
     tiny: float = 1e-5,
 ) -> Iterator[Finding]:
     """The loss rises at the learning rate that the run will use.
@@ -57,11 +59,12 @@ def lr_too_high(
         the loss larger. A run that starts there diverges, or ends on the plateau of the token frequencies.
     Threshold:
         The median of the last quarter of the losses above the first one by 0.1 nat and by four times the batch noise:
-        error. A loss that reaches `burst` nats above the first and does not end below it: error. A fall of more than
-        0.5 nat of which more than `lost` is given back at the end: error. The same with a gradient norm that ends
-        `surge` times above its first median where the loss then is no number. A step of Adam that is `overwrite` times
-        as large as the median weight: warning, where nothing was rehearsed. No finding where a step changes the
-        weights by less than `tiny` of themselves: the cause is another.
+        error. A loss that reaches `burst` nats above the first and does not end below it, or is followed by a value
+        that is no number: error; one that comes back, at steps of `heavy` of the median weight: warning. A fall of
+        more than 0.5 nat of which more than `lost` is given back at the end: error. The same with a gradient norm
+        that ends `surge` times above its first median where the loss then is no number. A step of Adam that is
+        `overwrite` times as large as the median weight: warning, where nothing was rehearsed. No finding where a step
+        changes the weights by less than `tiny` of themselves: the cause is another.
     How to fix:
         Lower the peak rate by a factor 3, rehearse again, and repeat until the loss falls; warm up to it. A model
         that needs less than 1e-4 at width 512 has a fault elsewhere: look at the wiring.
@@ -81,7 +84,8 @@ def lr_too_high(
         evidence["update_to_weight"] = Quantity(ratio, "1")
     at = f" at learning rate {rate:.3g}" if evidence else ""
     seen = trend(loss) if loss is not None else None
-    enough = seen is not None and (seen.steps >= FEWEST - 1 or seen.broken is not None)
+    lost_at = _lost_at(seen, grad_norm)
+    enough = seen is not None and (seen.steps >= FEWEST - 1 or lost_at is not None)
     if not enough or seen is None:
         if ratio is None or setup is None:
             raise CannotJudge("needs a rehearsal, or the optimizer and the model's parameters")
@@ -96,11 +100,16 @@ def lr_too_high(
                 "by 3 %, and warm up to it",
             )
         return
-    story = _story(seen, burst, lost) or _surged(seen, grad_norm, surge)
+    story = _story(seen, burst, lost) or _surged(seen, lost_at, grad_norm, burst, surge)
+    severity: Severity = "error"
+    if not story and ratio is not None and ratio >= heavy and seen.peak > seen.initial + max(burst, seen.margin):
+        severity = "warning"
+        story = f"the loss bursts from {seen.initial:.2f} to {seen.peak:.2f} nats, and one step changes the median "
+        story += f"weight by {ratio:.2g} of its size,"
     if not story or (ratio is not None and ratio < tiny):
         return
     yield find(
-        "error",
+        severity,
         "run",
         f"{story}{at}",
         evidence={**seen.evidence, **evidence},
@@ -122,15 +131,25 @@ def _story(seen: Trend, burst: float, lost: float) -> str:
     return ""
 
 
-def _surged(seen: Trend, grad_norm: Readings | None, surge: float) -> str:
-    """Whether the gradient norm announced a loss that is no number."""
-    if seen.broken is None or grad_norm is None:
+def _lost_at(seen: Trend | None, grad_norm: Readings | None) -> int | None:
+    """The step at which loss or gradient is no number for the first time."""
+    steps = [] if seen is None or seen.broken is None else [seen.broken]
+    if grad_norm is not None:
+        steps += grad_norm.steps[~np.isfinite(grad_norm.values[:, 0])][:1].tolist()
+    return min(steps, default=None)
+
+
+def _surged(seen: Trend, lost_at: int | None, grad_norm: Readings | None, burst: float, surge: float) -> str:
+    """Whether loss or gradient norm announced that there would be no number."""
+    if lost_at is None:
         return ""
-    norms = curve_of(grad_norm)[grad_norm.steps < seen.broken]
+    if seen.highest > seen.initial + max(burst, 0.1):
+        return f"the loss bursts from {seen.initial:.2f} to {seen.highest:.2f} nats, and is lost at step {lost_at}"
+    norms = curve_of(grad_norm)[grad_norm.steps < lost_at] if grad_norm is not None else np.empty(0)
     norms = norms[np.isfinite(norms)]
     if len(norms) < 4 or not norms[-1] > surge * float(np.median(norms[: max(3, len(norms) // 2)])):
         return ""
-    return f"the gradient norm surges to {norms[-1]:.3g} before the loss is lost at step {seen.broken}"
+    return f"the gradient norm surges to {norms[-1]:.3g} before the loss is lost at step {lost_at}"
 
 
 @rule("O002", "lr-too-low", explains=("unigram-plateau",))
@@ -141,9 +160,10 @@ def lr_too_low(
     loss: Readings | None = None,
     lr: Readings | None = None,
     pretrained: bool | None = None,
+    vocab: int | None = None,
     *,
     still: float = 1e-5,
-    low: float = 1e-4,
+    low: float = 2e-4,
 ) -> Iterator[Finding]:
     """A step changes the weights too little for the run to get anywhere.
 
@@ -154,9 +174,9 @@ def lr_too_low(
         Weights drawn at random have to turn by a large angle. At a ratio r it takes at least 1 / r steps in the same
         direction; at 1e-5, a hundred thousand.
     Threshold:
-        Below `still`, weights drawn and not loaded, and a loss that did not fall in rehearsal: warning. Below `low`, or
-        with a loss that falls all the same, or with loaded weights: info. Healthy runs lie at 1e-3 to 1e-1 at their
-        start.
+        A loss that did not fall in rehearsal, and a ratio below `still`, or below `low` where the first loss is that
+        of a uniform guess, so that the weights are drawn and not loaded: warning. Otherwise below `low`: info.
+        Healthy runs lie at 1e-3 to 1e-1 at their start.
     How to fix:
         Raise the peak learning rate to where a step changes the weights by about 1 %.
     Example:
@@ -173,12 +193,13 @@ def lr_too_low(
         return
     seen = trend(loss) if loss is not None else None
     flat = seen is not None and seen.steps >= FEWEST - 1 and abs(seen.end - seen.initial) <= seen.margin
+    drawn = vocab is not None and seen is not None and abs(seen.initial - math.log(vocab)) < 0.5
     rate = highest_rate(setup)
     if lr is not None and warming_up(lr):
         raise CannotJudge("the learning rate is still warming up")
     evidence = {"update_to_weight": Quantity(ratio, "1"), "lr": Quantity(rate, "1")}
     yield find(
-        "warning" if flat and ratio < still and not pretrained else "info",
+        "warning" if flat and (ratio < still or drawn) and not pretrained else "info",
         "optimizer",
         f"one step at learning rate {rate:.3g} changes the median weight by {ratio:.2g} of its size"
         + (f"; the loss stays at {seen.end:.2f} nats" if flat and seen is not None else ""),

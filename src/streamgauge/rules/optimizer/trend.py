@@ -22,6 +22,7 @@ class Trend:
     end      median of the last quarter
     lowest   lowest running median
     peak     the second highest loss: one that a single odd batch does not set
+    highest  the highest loss
     noise    1.4826 MAD of the differences of successive losses / sqrt(2)
     broken   step of the first loss that is not finite, None where all are; the rest is of the losses before
     """
@@ -31,6 +32,7 @@ class Trend:
     end: float
     lowest: float
     peak: float
+    highest: float
     noise: float
     steps: int
     broken: int | None = None
@@ -68,6 +70,7 @@ def trend(loss: Readings) -> Trend | None:
         end=float(np.median(before[-max(3, len(before) // 4) :])),
         lowest=min(medians),
         peak=float(np.sort(before)[-2]),
+        highest=float(before.max()),
         noise=noise,
         steps=int(loss.steps[len(before) - 1] - loss.steps[0]),
         broken=None if broken is None else int(loss.steps[broken]),

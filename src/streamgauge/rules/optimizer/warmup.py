@@ -12,9 +12,10 @@ from streamgauge.rules.harm import Harm
 from streamgauge.rules.optimizer.motion import adaptive, highest_rate
 from streamgauge.rules.optimizer.trend import FEWEST, Trend, trend
 from streamgauge.rules.outcome import curve_of
-from streamgauge.rules.places import regime, site
+from streamgauge.rules.places import site
 from streamgauge.rules.rule import Find, rule
-from streamgauge.vocabulary import Finding, OptimizerSetup, Quantity, Readings, Schedule, Wiring
+from streamgauge.rules.structure.strain import blocks_of, plain_post, strain
+from streamgauge.vocabulary import Finding, OptimizerSetup, Quantity, Readings, Schedule, Severity, Wiring
 
 
 @rule(
@@ -31,28 +32,32 @@ def post_norm_without_warmup(
     loss: Readings | None = None,
     lr: Readings | None = None,
     token_cosine: Readings | None = None,
+    retention_total: Readings | None = None,
     phase: str | None = None,
     vocab: int | None = None,
     unigram_entropy: float | None = None,
     *,
     deep: float = 6,
     early: float = 10,
-    collapsed: float = 0.995,
+    gone: float = 0.02,
+    fraction: float = 0.05,
 ) -> Iterator[Finding]:
     """Post-LN layers meet the full learning rate at the first step.
 
     What it does:
-        Finds stacks of post-norm joins whose optimizer starts at its peak rate: no scheduler, no warm-up. The losses of
-        the rehearsal and the cosine between tokens after the last sublayer say whether it hurts.
+        Finds stacks of post-norm joins whose optimizer starts at its peak rate: no scheduler, no warm-up. The losses
+        of the rehearsal, the cosine between tokens after the last sublayer and the retention of the gradient say
+        whether it hurts.
     Why it matters:
         At the start the gradients of the last Post-LN layers are large, whatever the depth, and Adam's second moments
         are those of a few batches: full steps drive the tokens together before the first layers have learned
         anything, and the run stays where it can predict no more than frequencies.
     Threshold:
-        Fewer than `early` steps to the peak. Info by itself. Warning with at least `deep` blocks of post norms where
-        the loss stands still in rehearsal, less than 0.2 nats below what token frequencies give, and the token cosine
-        reaches `collapsed`; error where the loss of a run shows harm. No finding for SGD, whose steps follow the
-        gradient.
+        Fewer than `early` steps to the peak, and joins that are plain Post-LN (no B2T, no scaled skip): info by
+        itself. Warning with at least `deep` blocks where, in rehearsal, the loss stands still less than 0.2 nats
+        below what token frequencies give, at most `gone` of the initial 1 - cosine between tokens is left after the
+        last sublayer, and the gradient retention fell below `fraction` of what it was. Error where the loss of a run
+        shows harm, info where it trains. No finding for SGD, whose steps follow the gradient.
     How to fix:
         Warm the learning rate up over at least 1 % of the run (4,000 steps in the original Transformer), at a lower
         peak; or use a wiring that needs none: Pre-LN, B2T, DeepNorm's alpha. In deep stacks with Xavier weights a
@@ -64,16 +69,14 @@ def post_norm_without_warmup(
         Xiong+ 2020 (arXiv 2002.04745), Theorem 1; Liu L.+ 2020 (2004.08249); Huang+ 2020 (T-Fixup). Cf. pytorch issue
         55270. The cosine is calibrated on this project's runs (docs/calibration.md).
     """
-    if regime(wiring) != "post":
-        return
-    if setup is not None and not adaptive(setup):
+    joins = plain_post(wiring)
+    if not joins or (setup is not None and not adaptive(setup)):
         return
     steps = _warmup(schedule, setup, lr, phase)
     if steps is None:
         raise CannotJudge("needs the schedule: pass warmup=, schedule=, or the optimizer with its scheduler")
     if steps >= early:
         return
-    joins = [j for j in wiring.joins if j.placement in ("post", "pre+post")]
     rate = highest_rate(setup) if setup is not None else float("nan")
     evidence = {"post_norm_joins": Quantity(len(joins), "joins"), "warmup": Quantity(int(steps), "step")}
     if rate == rate and rate > 0:
@@ -81,23 +84,20 @@ def post_norm_without_warmup(
     seen = trend(loss) if loss is not None else None
     told = seen is not None and seen.broken is None and seen.steps >= 2 * FEWEST
     stuck = told and seen is not None and _stuck(seen, vocab, unigram_entropy)
-    cosine = _highest_end(token_cosine)
+    shown = strain(token_cosine, retention_total, None, gone=gone, fraction=fraction)
     message = f"{len(joins)} post-norm joins, and {'no warm-up' if steps < 1 else f'{steps:.0f} steps of warm-up'}"
     if seen is not None:
         evidence |= seen.evidence
         message += f"; the loss goes from {seen.initial:.2f} to {seen.end:.2f} nats in {seen.steps} steps"
-    if cosine is not None:
-        evidence["token_cosine"] = Quantity(cosine, "1")
-        message += f"; the token cosine reaches {cosine:.3f}"
-    hurt = stuck and cosine is not None and cosine >= collapsed and len(joins) >= 2 * deep
-    if harm is not None and (harm.measured or harm.absent) and (hurt or harm.absent):
+    evidence |= shown.evidence
+    hurt = stuck and bool(shown.symptom) and blocks_of(joins) >= deep
+    severity: Severity = "warning" if hurt else "info"
+    if harm is not None and (harm.absent or (harm.measured and hurt)):
         severity = harm.severity("warning")
-    else:
-        severity = "warning" if hurt else "info"
     yield find(
         severity,
         site(joins),
-        message,
+        message + shown.words,
         evidence=evidence,
         cause="full steps from the start turn the last layers' large gradients into large updates, which drive the "
         "tokens together",
@@ -131,14 +131,6 @@ def _warmup(
         return None  # the rates of a rehearsal are its own
     rates = curve_of(lr)
     return float(np.argmax(rates >= 0.9 * rates.max()))
-
-
-def _highest_end(token_cosine: Readings | None) -> float | None:
-    """The highest reading over the steps at the last place."""
-    if token_cosine is None:
-        return None
-    last = token_cosine.values[:, -1]
-    return float(np.nanmax(last)) if np.isfinite(last).any() else None
 
 
 @rule("O004", "warmup-too-slow", explains=("lr-too-low", "unigram-plateau"))

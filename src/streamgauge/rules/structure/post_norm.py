@@ -18,6 +18,7 @@ from streamgauge.vocabulary import Finding, Quantity, Readings, Severity, Wiring
     "deep-post-norm",
     explains=(
         "doubled-final-norm",
+        "post-norm-without-warmup",
         "token-collapse",
         "vanishing-gradient",
         "exploding-gradient",

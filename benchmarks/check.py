@@ -6,6 +6,7 @@ python benchmarks/check.py [--layers 12] [--width 256] [--batch 8] [--tokens 128
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import streamgauge as sg
-from streamgauge.preflight import check as check_module
 from streamgauge.preflight import phases, rehearsal
 
 SECONDS, FIRST = 60.0, 15.0
@@ -29,15 +29,23 @@ def batches(vocab: int, batch: int, tokens: int) -> Iterator[Tensor]:
         yield (start + 7 * torch.arange(tokens + 1)) % vocab
 
 
-def timed(spent: Counter[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            spent[name] += time.perf_counter() - began
+class Clock:
+    """Seconds by phase, and when each was first entered."""
 
-    return wrapper
+    def __init__(self) -> None:
+        self.spent: Counter[str] = Counter()
+        self.entered: dict[str, float] = {}
+
+    def on(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            self.entered.setdefault(name, began)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.spent[name] += time.perf_counter() - began
+
+        return wrapper
 
 
 def main() -> None:
@@ -51,41 +59,38 @@ def main() -> None:
         vocab=1000, depth=options.layers, width=options.width, heads=8, scheme="pre", context=options.tokens
     )
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-4)
-    began = time.perf_counter()
-    calls: list[float] = []
-    spent: Counter[str] = Counter()
+    clock = Clock()
 
     def loss(batch: Tensor) -> Tensor:
-        calls.append(time.perf_counter() - began)
         return F.cross_entropy(net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
 
     for _ in range(3):
-        value = loss(next(batches(1000, options.batch, options.tokens)))
-        value.backward()
-    plain = calls[2] - calls[1]
+        began = time.perf_counter()
+        loss(next(batches(1000, options.batch, options.tokens))).backward()
+        plain = time.perf_counter() - began
     optimizer.zero_grad()
-    calls.clear()
-    phases.read_wiring = timed(spent, "wiring", phases.read_wiring)
-    phases.rehearse = timed(spent, "rehearsal", phases.rehearse)
-    check_module.probe_phase = timed(spent, "experiments", check_module.probe_phase)
-    check_module.examine = timed(spent, "rules", check_module.examine)
-    began = time.perf_counter()
+    module: Any = sys.modules["streamgauge.preflight.check"]
+    phases.read_wiring = clock.on("wiring", phases.read_wiring)
+    phases.rehearse = clock.on("rehearsal", phases.rehearse)
+    module.probe_phase = clock.on("experiments", module.probe_phase)
+    module.examine = clock.on("rules", module.examine)
+    began, work = time.perf_counter(), time.process_time()
     result = sg.check(net, loss, batches(1000, options.batch, options.tokens), optimizer, budget=options.budget)
-    total = time.perf_counter() - began
-    first = calls[1]  # call 0 stops at the model's door
-    taken = result.rehearsal.taken if result.rehearsal else 0
-    print(
-        f"{options.layers} layers, width {options.width}, {options.batch} x {options.tokens}, {options.threads} threads"
-    )
+    total, cpu = time.perf_counter() - began, time.process_time() - work
+    first, taken = clock.entered["rehearsal"] - began, result.rehearsal.taken if result.rehearsal else 0
+    size = f"{options.layers} layers, width {options.width}, batch {options.batch} x {options.tokens}"
+    print(f"{size}, {options.threads} threads")
     print(f"forward and backward of the loss alone: {plain:.2f} s")
-    for name, seconds in spent.most_common():
+    for name, seconds in clock.spent.most_common():
         print(f"  {name:12} {seconds:6.2f} s  {seconds / total:5.1%}")
-    print(f"  {'the rest':12} {total - sum(spent.values()):6.2f} s")
-    print(f"{taken} steps in {result.spent} evaluations; a step {spent['rehearsal'] / max(1, taken):.2f} s")
-    print(f"first rehearsal step after {first:.2f} s ({first / FIRST:.2f} of the bar)")
+    print(f"  {'the rest':12} {total - sum(clock.spent.values()):6.2f} s")
+    a_step = clock.spent["rehearsal"] / max(1, taken)
     print(
-        f"in all {total:.1f} s ({total / SECONDS:.2f} of the bar); verdict {result.answer}; {rehearsal.SECONDS:.0f} s cap"
+        f"{taken} steps in {result.spent} evaluations, {a_step:.2f} s a step: {a_step / plain:.2f} x loss and backward"
     )
+    print(f"first rehearsal step after {first:.2f} s ({first / FIRST:.2f} of the bar)")
+    print(f"in all {total:.1f} s ({total / SECONDS:.2f} of the bar), {cpu:.1f} s of all cores; {result.answer}")
+    print(f"the rehearsal is capped at {rehearsal.SECONDS:.0f} s")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from streamgauge.vocabulary import Finding, Quantity, Readings, Severity, Wiring
     "W003",
     "deep-post-norm",
     explains=(
+        "post-norm-without-warmup",
         "doubled-final-norm",
         "post-norm-without-warmup",
         "token-collapse",

@@ -116,7 +116,7 @@ def _theirs(trace: types.TracebackType | None) -> types.TracebackType | None:
         if not trace.tb_frame.f_code.co_filename.startswith(PACKAGE):
             kept.append(trace)
         trace = trace.tb_next
-    for before, after in zip(kept, [*kept[1:], None], strict=True):
+    for before, after in zip(kept, [*kept[1:], None], strict=False):
         before.tb_next = after
     return kept[0] if kept else None
 

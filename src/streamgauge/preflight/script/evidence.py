@@ -86,7 +86,7 @@ def _facts(session: Session, entry: Watched) -> dict[str, object]:
             scaler=session.losses.scaler,
         ),
         "flags": gather.flags(original(entry.model)),
-        "parameters": entry.parameters or None,
+        "parameters": entry.parameters or gather.parameters(original(entry.model), {}),
         "vocab": targets.vocab,
         "unigram_entropy": targets.unigram_entropy,
         "peak_from": entry.track.peak_from,

@@ -133,9 +133,11 @@ class Roster:
         if not mine:
             return
         track.settled += 1
+        if self._one and track.settled < PATIENCE and any(not other.steps for other in self._tracks()):
+            return  # a larger one may be stepped yet
         if not any(w.track is track for w in self.watched):
             largest = max(mine, key=lambda entry: entry.covered)
-            if track.settled == 1:
+            if track.adopted is None:
                 track.adopted = self._adopt(largest)
             if track.adopted and track.settled < PATIENCE:
                 return

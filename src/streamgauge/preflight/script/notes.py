@@ -17,7 +17,8 @@ def notes(session: Session, entry: Watched | None) -> list[str]:
         lines += _subject(session, entry)
         lines += _odd(session, entry)
         lines += entry.notes
-        details = (event.detail for event in entry.gauge.readings_so_far().events())
+        kept = {"places", "wiring"} if session.failure else {"places", "wiring", "gradients"}
+        details = (event.detail for event in entry.gauge.readings_so_far().events() if event.kind in kept)
         lines += [str(d["message"]) for d in details if isinstance(d, dict) and set(d) == {"message"}]
         if entry.gauge.wiring is not None:
             lines += entry.gauge.wiring.notes

@@ -35,7 +35,8 @@ class Track:
     def __init__(self, optimizer: Optimizer) -> None:
         self.ref = weakref.ref(optimizer)
         self.steps = self.skipped = self.since = 0
-        self.settled, self.adopted = 0, False
+        self.settled = 0
+        self.adopted: bool | None = None
         self.rates = [number(group.get("lr")) for group in optimizer.param_groups]
         self.planned: tuple[int | None, tuple[float, ...] | None] | None = None
         self.begun: int | None = None

@@ -97,8 +97,8 @@ def norm_nullspace(
         all features (`x.expand(..., width)`), or a constant vector, comes out as zero or as always the same: nothing of
         it reaches the head.
     Threshold:
-        A mean change of the outputs of at most `nothing` of their rms, or twice the noise, with all tokens changed:
-        error, the harm is measured.
+        A mean change of the outputs of at most `nothing` of their rms with all tokens changed: error, the harm is
+        measured. Not assessed where the outputs move by more than that, and half as much as then, without any change.
     How to fix:
         Give each input number its own direction, `nn.Linear(1, width)` with a bias, or leave the first norm out: the
         placement after the addition (norm_first=False) keeps it in the skip no better.
@@ -111,8 +111,10 @@ def norm_nullspace(
     seen = next((p for p in probes if p.name == "input"), None)
     if seen is None:
         raise CannotJudge("needs the probe that changes every token of the input")
-    if math.isnan(seen.change) or seen.change > max(nothing, 2 * seen.noise):
+    if math.isnan(seen.change) or (seen.change > nothing and seen.change > 2 * seen.noise):
         return
+    if seen.noise > nothing:
+        raise CannotJudge(f"without any change the outputs move by {seen.noise:.2g} of their rms already")
     norms = [n for n in wiring.norms if n.kind in ("layernorm", "groupnorm")] if wiring is not None else []
     place = norms[0].path if norms and norms[0].path else "the first norm"
     yield find(

@@ -21,6 +21,7 @@ from streamgauge.vocabulary import Finding, OptimizerSetup, Parameter, Quantity,
     "lr-too-high",
     explains=(
         "non-finite",
+        "identity-layer",
         "loss-spike",
         "exploding-gradient",
         "vanishing-gradient",

@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "streamgauge"
 BASE = {"vocabulary", "errors", "registry"}
-TOP = {"lab", "api", "cli", "__main__", "__init__"}
+TOP = {"lab", "api", "cli", "settings", "__main__", "__init__"}
 ALLOWED = {
     "errors": set(),
     "registry": {"errors"},

@@ -134,6 +134,7 @@ BAD: dict[str, tuple[Make, str]] = {
     "forward fails": (factory("fails"), "shape mismatch in my layer"),
     "file with a syntax error": (check("models.py", "def build(:\n", ":build"), "models.py"),
     "unknown rule": (lambda d: ["check", "gpt2", "--select", "missing-residul"], "missing-residual"),
+    "fix as JSON": (lambda d: ["check", "gpt2", "--fix", "--format", "json"], "--fix"),
     "unknown scheme": (compare("--schemes", "prre"), "did you mean 'pre'"),
     "unknown norm": (compare("--norms", "layernrm"), "layernorm"),
     "unknown init": (compare("--inits", "xavir"), "xavier"),

@@ -14,6 +14,8 @@ T = TypeVar("T")
 class Form(StrEnum):
     text = "text"
     json = "json"
+    sarif = "sarif"
+    html = "html"
 
 
 def listed(text: str | None, kind: Callable[[str], T], flag: str, what: str) -> tuple[T, ...] | None:

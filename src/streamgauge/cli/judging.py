@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -40,17 +42,27 @@ def check(
     select: Annotated[str | None, typer.Option(help="Only these rules: codes, names, family letters.")] = None,
     ignore: Annotated[str | None, typer.Option(help="Leave these rules out.")] = None,
     format: Annotated[Form, typer.Option(help="How to print.")] = Form.text,
+    fix: Annotated[bool, typer.Option("--fix", help="Print the Python lines that repair what can be.")] = False,
 ) -> int:
     """Judge a training before it runs: its wiring, the model at initialization, and a few dozen real steps.
 
     A script runs unmodified, with its own data and arguments, until its first steps are rehearsed, and is then ended;
     its checkpoints are not written. Any other target is built from its config or factory with fresh weights; nothing
     is downloaded and no remote code runs. Exit code 0: no finding at level error; 1: there is one; 2: the target or a
-    flag cannot be used.
+    flag cannot be used. select, ignore and thresholds of the rules may stand in pyproject.toml, [tool.streamgauge].
     """
+    from streamgauge.settings import load_settings
+
+    if fix and format is not Form.text:
+        raise InputError(f"--fix prints text; leave out --format {format.value}")
+    settings = load_settings()
     told = {"lr": lr, "warmup": warmup, "steps": steps, "clip": clip, "precision": precision, "seconds": seconds}
     given: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
-    rules: dict[str, Any] = {"select": names(select), "ignore": names(ignore)}
+    rules: dict[str, Any] = {
+        "select": settings.select if select is None else names(select),
+        "ignore": settings.ignore if ignore is None else names(ignore),
+        "thresholds": settings.thresholds,
+    }
     if is_script(target):
         from streamgauge.preflight.script import check_script
 
@@ -64,6 +76,10 @@ def check(
 
         result = check_target(target, **rules)
     _print(result, format, wiring)
+    if fix and not wiring:
+        from streamgauge.fix import remedy_lines
+
+        print(remedy_lines(result.findings))
     return 0 if wiring else result.exit_code
 
 
@@ -73,10 +89,16 @@ def is_script(target: str) -> bool:
 
 
 def _print(result: Any, format: Form, wiring: bool) -> None:
-    from streamgauge.reporting import draw, show
+    from streamgauge.reporting import draw, render, show
     from streamgauge.reporting.checks import check_text
+    from streamgauge.reporting.from_check import report_of_check
+    from streamgauge.reporting.sarif import to_sarif
 
     if format is Form.json:
         print(result.to_json())
+    elif format is Form.sarif:
+        print(to_sarif(result))
+    elif format is Form.html:
+        print(render(report_of_check(result, shlex.join(["streamgauge", *sys.argv[1:]]))))
     else:
         show(draw(result.wiring) if wiring else check_text(result))

@@ -1,12 +1,12 @@
 """In-place remedies, one function per remedy that a finding can name.
 
-`apply(model, name, optimizer=...)` changes the object that it is given and returns one line for each change.
+`apply(model, name, optimizer=..., inputs=...)` changes the object that it is given, returns one line for each change.
 A remedy lives in the file of its family and enters `REMEDIES` through the decorator beside it.
 """
 
 from __future__ import annotations
 
 from streamgauge.fix import decay as _decay  # noqa: F401  (registers its remedies)
-from streamgauge.fix.base import REMEDIES, Remedy, apply
+from streamgauge.fix.base import REMEDIES, Remedy, apply, remedy_lines
 
-__all__ = ["REMEDIES", "Remedy", "apply"]
+__all__ = ["REMEDIES", "Remedy", "apply", "remedy_lines"]

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
-from torch.optim import Optimizer
-
-from streamgauge.fix.base import needs_optimizer, remedy
+from streamgauge.fix.base import Patient, remedy
 
 
-@remedy("decay-on-gains")
-def exclude_gains(model: nn.Module, optimizer: Optimizer | None) -> list[str]:
+@remedy("decay-on-gains", "gains and biases move to groups without weight decay", needs_optimizer=True)
+def exclude_gains(patient: Patient) -> list[str]:
     """Norm gains, biases and other parameters with fewer than two axes move to groups without weight decay.
 
     Decay pulls a gain towards 0, which shrinks the branch behind the norm; the init rules all hold gains at 1.
     Learning rates, betas and the optimizer's state of every parameter stay as they are.
     """
-    optimizer = needs_optimizer("decay-on-gains", optimizer)
-    names = {id(p): name for name, p in model.named_parameters()}
+    optimizer = patient.optimizer
+    assert optimizer is not None
+    names = {id(p): name for name, p in patient.model.named_parameters()}
     changed: list[str] = []
     groups: list[dict[str, Any]] = []
     for group in optimizer.param_groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ class Asked:
     target: str
     select: Iterable[str] = ()
     ignore: Iterable[str] = ()
+    thresholds: Mapping[str, Mapping[str, float]] | None = None
 
 
 def check(
@@ -56,6 +57,7 @@ def check(
     inputs: tuple[Any, ...] | dict[str, Any] | None = None,
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
     target: str | None = None,
 ) -> CheckResult:
     """Judge a training before it runs: its wiring, the model as it is, and some dozens of real steps, all undone.
@@ -73,13 +75,14 @@ def check(
     budget            most calls of loss_fn, all phases together
     seconds           wall-clock cap of the rehearsal, by default `rehearsal.SECONDS`
     select, ignore    codes, names or family letters of rules
+    thresholds        rule -> {setting: value}, in place of the defaults that `explain` lists
 
     Parameters, optimizer, schedule, gradients, buffers, modes, hooks and random states are afterwards as before, bit
     for bit (`state.preserved`); of an iterator of batches the elements drawn are used up, which a note says.
     An exception of the user's code passes through, with all put back. Raises InputError when there is nothing to read.
     """
     options = Options(lr, warmup, steps, clip, accumulate, schedule, gather.precision_of(precision))
-    asked = Asked(target or "", select, ignore)
+    asked = Asked(target or "", select, ignore, thresholds)
     if is_trainer(model):
         with job_of(model) as job:
             options = replace(job.options, lr=lr, warmup=warmup if warmup is not None else job.options.warmup)
@@ -101,7 +104,13 @@ def check(
     return _rehearsed(model, counted, batches, optimizer, options, asked)
 
 
-def check_target(target: str, *, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> CheckResult:
+def check_target(
+    target: str,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
+) -> CheckResult:
     """`check` on what the command line names: a preset, a config file, a checkpoint folder or a factory.
 
     A model of up to `LARGEST` parameters that comes from a config is built with fresh weights and measured; a larger
@@ -110,7 +119,7 @@ def check_target(target: str, *, select: Iterable[str] = (), ignore: Iterable[st
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
         source = load_model(target, largest=LARGEST)
-        result = check(source.model, select=select, ignore=ignore, target=source.description)
+        result = check(source.model, select=select, ignore=ignore, thresholds=thresholds, target=source.description)
     return replace(result, notes=tuple(dict.fromkeys((*source.notes, *result.notes))))
 
 
@@ -158,7 +167,9 @@ def _judged(seen: Seen, asked: Asked, spent: int = 0) -> CheckResult:
     if getattr(config, "_name_or_path", ""):
         seen.facts["pretrained"] = True
     seen.facts["flags"] = gather.flags(seen.model) or None
-    examination = examine(Evidence(seen.wiring, seen.readings, seen.facts), asked.select, asked.ignore)
+    examination = examine(
+        Evidence(seen.wiring, seen.readings, seen.facts), asked.select, asked.ignore, asked.thresholds
+    )
     answer = verdict(examination, seen.wiring, seen.rehearsed, seen.schedule)
     notes = tuple(dict.fromkeys(seen.notes))
     return CheckResult(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streamgauge.errors import InputError
@@ -23,6 +23,7 @@ def check_script(
     seconds: float = 40.0,
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
     allow_writes: bool = False,
     wiring_only: bool = False,
     lr: float | None = None,
@@ -40,7 +41,7 @@ def check_script(
     Raises InputError when there is no such script, or it ends before anything could be seen of its training.
     """
     select, ignore = tuple(select), tuple(ignore)
-    examine(Evidence(), select, ignore)  # a misspelt rule is said before the script has run
+    examine(Evidence(), select, ignore, thresholds)  # a misspelt rule is said before the script has run
     if budget < 1 or not seconds > 0:
         raise InputError(f"budget={budget}, seconds={seconds:g}: give at least one loss evaluation and some time")
     job = Job(
@@ -61,7 +62,7 @@ def check_script(
     code, seen = launch(job)
     if seen is None or not seen.model or seen.wiring is None:
         raise InputError(f"{script}: {_nothing(code, seen)}")
-    examination = examine(evidence_of(seen), select, ignore)
+    examination = examine(evidence_of(seen), select, ignore, thresholds)
     notes = tuple(dict.fromkeys((*_end(seen), *seen.notes)))
     rehearsed, schedule = _rehearsed(seen), seen.facts.get("schedule")
     answer = verdict(examination, seen.wiring, rehearsed, schedule if isinstance(schedule, Schedule) else None)

@@ -26,6 +26,7 @@ from streamgauge.gauge import StoredRun, watch
 from streamgauge.lab.config import Config
 from streamgauge.lab.corpus import Corpus, standard_library
 from streamgauge.lab.loop import build, loss_on, seed_all
+from streamgauge.nn import SCHEMES
 from streamgauge.preflight import gather
 from streamgauge.rules import Evidence, examine
 from streamgauge.rules.optimizer.adam import burst_ratios
@@ -35,7 +36,6 @@ from streamgauge.rules.optimizer.trend import trend
 from streamgauge.rules.precision.eps import shares
 from streamgauge.rules.rule import RULES
 
-SCHEMES = ("post", "pre", "b2t", "sandwich", "peri", "deepnorm")
 DEPTHS = (4, 8, 12, 24, 48, 96)
 RATES = (1e-3, 3e-4)
 DEEPEST_POST, FASTEST_POST = 12, 1e-3
@@ -184,7 +184,7 @@ def calibrate(
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m streamgauge.lab.calibrate", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--schemes", nargs="+", default=list(SCHEMES))
+    parser.add_argument("--schemes", nargs="+", default=[name for name in SCHEMES if name != "none"])
     parser.add_argument("--depths", nargs="+", type=int, default=list(DEPTHS))
     parser.add_argument("--lrs", nargs="+", type=float, default=list(RATES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])

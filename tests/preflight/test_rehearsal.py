@@ -221,3 +221,14 @@ def test_what_the_targets_are_is_seen() -> None:
     assert curve(result)[-8:].mean() < curve(result)[0] - 0.3
     assert result.verdict == "not assessed"
     assert "fell from" in result.answer.reason
+
+
+def test_targets_that_are_not_shifted_are_told() -> None:
+    model = Model()
+
+    def loss(x: Tensor) -> Tensor:
+        return F.cross_entropy(model(x).flatten(0, 1), x.flatten())
+
+    facts = sg.check(model, loss, batches(), adamw(model), budget=12).facts
+    assert (facts["causal_lm"], facts["copied_targets"]) == (False, 1.0)
+    assert [p.change for p in facts["probes"] if p.name == "future"] == [0.0]

@@ -46,7 +46,7 @@ def trained(name: str, faulty: bool) -> Callable[[], None]:
     def loop() -> None:
         case = load(name)
         case.FAULTY = faulty
-        model, optimizer, loss_fn, batches = case.build()
+        _, optimizer, loss_fn, batches = case.build()
         for _ in range(case.STEPS):
             loss = loss_fn(next(batches))
             optimizer.zero_grad()

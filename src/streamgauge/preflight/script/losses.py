@@ -91,20 +91,26 @@ class Losses:
 
 
 def _division(loss: Tensor) -> tuple[float, bool]:
-    """(What the last operation divided by, whether that was of a sum over more than this batch), off the graph."""
+    """(What the last operations divided by, whether that was of a sum over more than this batch), off the graph."""
     node: Any = loss.grad_fn
+    divisor = 1.0
+    while (factor := _factor(node)) is not None:
+        divisor *= factor
+        node = node.next_functions[0][0]
+    counted = getattr(node, "_saved_total_weight", None)
+    reduction = getattr(node, "_saved_reduction", None)
+    summed = reduction == SUM and isinstance(counted, Tensor) and divisor > 1.01 * float(counted)
+    return divisor, summed
+
+
+def _factor(node: Any) -> float | None:
+    """The number that an operation divides by (the inverse of one that it multiplies by); None for any other."""
     kind = type(node).__name__
     if kind not in ("DivBackward0", "MulBackward0"):
-        return 1.0, False
+        return None
     other = getattr(node, "_saved_other", None)
     if isinstance(other, Tensor):
         other = float(other) if other.numel() == 1 and not other.is_meta else None
     if not isinstance(other, int | float) or other == 0:
-        return 1.0, False
-    if kind == "MulBackward0":
-        return 1.0 / other, False
-    source: Any = node.next_functions[0][0]
-    counted = getattr(source, "_saved_total_weight", None)
-    reduction = getattr(source, "_saved_reduction", None)
-    summed = reduction == SUM and isinstance(counted, Tensor) and other > 1.01 * float(counted)
-    return float(other), summed
+        return None
+    return float(other) if kind == "DivBackward0" else 1.0 / other

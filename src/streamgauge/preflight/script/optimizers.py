@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from streamgauge.preflight.gather.optimizer import number
+from streamgauge.preflight.gather.optimizer import number, unwrapped
 from streamgauge.preflight.script.patches import Function, Patches
 
 REMEMBERED = 1000
@@ -198,11 +198,16 @@ class Schedulers:
         """(The scheduler of an optimizer, its steps so far): the last made of those that no other one holds."""
         alive = [(ref(), start) for ref, start in self._made]
         held = {id(part) for s, _ in alive for part in getattr(s, "_schedulers", ())}
-        mine = [(s, start) for s, start in alive if getattr(s, "optimizer", None) is optimizer and id(s) not in held]
+        mine = [(s, start) for s, start in alive if _stepped_by(s) is optimizer and id(s) not in held]
         if not mine:
             return None
         scheduler, start = mine[-1]
         return scheduler, max(0, _tick(scheduler) - start)
+
+
+def _stepped_by(scheduler: Any) -> Optimizer | None:
+    optimizer = getattr(scheduler, "optimizer", None)
+    return unwrapped(optimizer) if optimizer is not None else None
 
 
 def _tick(scheduler: Any) -> int:

@@ -91,7 +91,8 @@ class Session:
         if entry is not None:
             self._open = True
             inputs = Inputs(args, dict(kwargs))
-            entry.first = entry.first or inputs
+            if entry.first is None:
+                entry.first, self.targets.first = inputs, None  # the targets of these very inputs are wanted
             entry.inputs = inputs if self.check else None
 
     def _attach(self, model: nn.Module, optimizer: Optimizer) -> Gauge:

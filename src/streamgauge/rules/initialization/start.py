@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from streamgauge.rules.evidence import CannotJudge
 from streamgauge.rules.harm import Harm
 from streamgauge.rules.outcome import curve_of
+from streamgauge.rules.places import regime
 from streamgauge.rules.rule import Find, rule
 from streamgauge.vocabulary import Finding, Parameter, Probe, Quantity, Readings, Wiring
 
@@ -99,6 +100,7 @@ def norm_nullspace(
     Threshold:
         A mean change of the outputs of at most `nothing` of their rms with all tokens changed: error, the harm is
         measured. Not assessed where the outputs move by more than that, and half as much as then, without any change.
+        Stacks without residuals lose their input otherwise: see missing-residual.
     How to fix:
         Give each input number its own direction, `nn.Linear(1, width)` with a bias, or leave the first norm out: the
         placement after the addition (norm_first=False) keeps it in the skip no better.
@@ -115,6 +117,8 @@ def norm_nullspace(
         return
     if seen.noise > nothing:
         raise CannotJudge(f"without any change the outputs move by {seen.noise:.2g} of their rms already")
+    if wiring is not None and regime(wiring) == "no residual":
+        return
     norms = [n for n in wiring.norms if n.kind in ("layernorm", "groupnorm")] if wiring is not None else []
     place = norms[0].path if norms and norms[0].path else "the first norm"
     yield find(

@@ -56,8 +56,8 @@ class Block(nn.Module):
         if fault == "no norm":
             x = x + attn(x, x)
             return x + mlp(x)
-        if fault == "nothing":
-            return mlp(attn(x, x))
+        if fault == "no skip":
+            return mlp(ln2(attn(h := ln1(x), h)))
         if fault == "gate":
             x = x + self.gate * attn(h := ln1(x), h)
             return x + self.gate * mlp(ln2(x))
@@ -101,10 +101,6 @@ class LM(nn.Module):
             for p in self.blocks.parameters():
                 if p.dim() > 1:
                     nn.init.normal_(p, std=math.sqrt(6 / p.shape[1]))
-        if fault == "nothing":
-            for p in self.blocks.parameters():
-                if p.dim() > 1:
-                    nn.init.normal_(p, std=0.02)
         if fault == "large head":
             nn.init.normal_(self.head.weight)
         if fault == "tied":

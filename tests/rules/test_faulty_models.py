@@ -65,7 +65,7 @@ def alarms(result: Examination) -> list[tuple[str, str]]:
         ("no norm", 12, ("warning", "unused-norm")),
         ("ln2 unused", 6, ("warning", "unused-norm")),
         ("no final call", 16, ("warning", "unused-norm")),
-        ("nothing", 6, ("error", "missing-residual")),
+        ("no skip", 6, ("error", "missing-residual")),
         ("gate", 4, ("error", "identity-layer")),
         ("detached", 4, ("error", "dead-parameters")),
         ("two zeros", 4, ("error", "dead-parameters")),

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import streamgauge as sg
-from streamgauge.preflight import phases, rehearsal
+from streamgauge.preflight import budget, phases
 
 SECONDS, FIRST = 60.0, 15.0
 
@@ -90,7 +90,7 @@ def main() -> None:
     )
     print(f"first rehearsal step after {first:.2f} s ({first / FIRST:.2f} of the bar)")
     print(f"in all {total:.1f} s ({total / SECONDS:.2f} of the bar), {cpu:.1f} s of all cores; {result.answer}")
-    print(f"the rehearsal is capped at {rehearsal.SECONDS:.0f} s")
+    print(f"the rehearsal is capped at {budget.SECONDS:.0f} s")
 
 
 if __name__ == "__main__":

@@ -232,3 +232,9 @@ def test_targets_that_are_not_shifted_are_told() -> None:
     facts = sg.check(model, loss, batches(), adamw(model), budget=12).facts
     assert (facts["causal_lm"], facts["copied_targets"]) == (False, 1.0)
     assert [p.change for p in facts["probes"] if p.name == "future"] == [0.0]
+
+
+def test_the_default_cap_leaves_steps_enough_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgauge.preflight.budget.SECONDS", 1e-6)
+    model = Model()
+    assert sg.check(model, loss_of(model), batches(), adamw(model)).rehearsal.taken == 16

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from streamgauge.errors import InputError
 
+SECONDS = 40.0
+"""Wall-clock cap where none is given: a check is to be over within a minute."""
+
 
 class OverBudgetError(Exception):
     """The budget is spent; ends the phase that asked for more."""
@@ -19,7 +22,7 @@ class Budget:
     """The user's loss, counted: every call is one evaluation, with or without a backward, also one that raises.
 
     limit     evaluations in all
-    seconds   wall-clock time after which `over_time` is true
+    seconds   wall-clock time after which `over_time` is true, `SECONDS` where it is not `asked` for
     """
 
     def __init__(self, loss_fn: Callable[[Any], Tensor], limit: int, seconds: float | None = None) -> None:
@@ -27,7 +30,8 @@ class Budget:
             raise InputError(f"budget={limit!r}: give a number of loss evaluations, at least 2 (60 by default)")
         if seconds is not None and not seconds > 0:
             raise InputError(f"seconds={seconds!r}: give a positive time, or None for the default cap")
-        self.limit, self.spent, self.seconds = limit, 0, seconds
+        self.limit, self.spent = limit, 0
+        self.seconds, self.asked = SECONDS if seconds is None else seconds, seconds is not None
         self.loss = loss_fn
         self._began = time.perf_counter()
 
@@ -41,7 +45,7 @@ class Budget:
 
     @property
     def over_time(self) -> bool:
-        return self.seconds is not None and self.elapsed >= self.seconds
+        return self.elapsed >= self.seconds
 
     def __call__(self, batch: Any) -> Tensor:
         if self.left < 1:

@@ -16,7 +16,6 @@ from streamgauge.preflight import gather
 from streamgauge.preflight.budget import Budget, Feed
 from streamgauge.preflight.objective import Inputs, inputs_of, random_direction
 from streamgauge.preflight.phases import Options, Seen, initial_parameters, probe_phase, train_phase
-from streamgauge.preflight.rehearsal import SECONDS
 from streamgauge.preflight.result import CheckResult
 from streamgauge.preflight.trainer import is_trainer, job_of
 from streamgauge.preflight.verdict import verdict
@@ -73,7 +72,7 @@ def check(
     clip, accumulate  largest global gradient norm; batches in one optimizer step
     precision         "bf16" or "fp16" runs the loss under autocast, fp16 with a GradScaler
     budget            most calls of loss_fn, all phases together
-    seconds           wall-clock cap of the rehearsal, by default `rehearsal.SECONDS`
+    seconds           wall-clock cap of the rehearsal; by default 40, and at least 16 steps
     select, ignore    codes, names or family letters of rules
     thresholds        rule -> {setting: value}, in place of the defaults that `explain` lists
 
@@ -86,7 +85,7 @@ def check(
     if is_trainer(model):
         with job_of(model) as job:
             options = replace(job.options, lr=lr, warmup=warmup if warmup is not None else job.options.warmup)
-            counted = Budget(job.loss_fn, budget, SECONDS if seconds is None else seconds)
+            counted = Budget(job.loss_fn, budget, seconds)
             asked = replace(asked, target=target or job.target)
             return _rehearsed(job.model, counted, job.batches, job.optimizer, options, asked, job.objects)
     if not isinstance(model, nn.Module):
@@ -96,7 +95,7 @@ def check(
     asked = replace(asked, target=target or type(model).__name__)
     if loss_fn is None:
         return _unrehearsed(model, inputs, optimizer, asked)
-    counted = Budget(loss_fn, budget, SECONDS if seconds is None else seconds)
+    counted = Budget(loss_fn, budget, seconds)
     if _on_meta(model):
         given = inputs_of(model, counted, Feed(batches).first)
         wiring = read_wiring(model, *given.args, **given.kwargs)

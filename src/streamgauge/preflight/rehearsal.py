@@ -21,8 +21,8 @@ from streamgauge.preflight.origin import trace_origin
 from streamgauge.preflight.pace import Pace
 from streamgauge.vocabulary import Origin, Parameter, Readings, Wiring
 
-SECONDS = 40.0
-"""Wall-clock cap where none is given: a check is to be over within a minute."""
+LEAST = 16
+"""Steps that the default wall-clock cap does not cut: fewer say nothing. A cap that is asked for is kept."""
 EVERY = 3
 """Steps between two steps at which the gauge looks inside the model; loss and gradient norm are read at each."""
 COUNTED = 16
@@ -144,7 +144,7 @@ class _Run:
             self.pace.before(step)
             if not self._step(step, batches):
                 return
-            if self.budget.over_time:
+            if self.budget.over_time and (self.budget.asked or self.taken >= LEAST):
                 self.stopped = f"the time was over after {self.taken} steps ({self.budget.elapsed:.0f} s)"
                 self.notes.append(self.stopped)
                 return

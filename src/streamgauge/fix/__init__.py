@@ -6,7 +6,7 @@ A remedy lives in the file of its family and enters `REMEDIES` through the decor
 
 from __future__ import annotations
 
-from streamgauge.fix import decay as _decay  # noqa: F401  (registers its remedies)
+from streamgauge.fix import decay, eps, initialization  # (they register their remedies)
 from streamgauge.fix.base import REMEDIES, Remedy, apply, remedy_lines
 
-__all__ = ["REMEDIES", "Remedy", "apply", "remedy_lines"]
+__all__ = ["REMEDIES", "Remedy", "apply", "decay", "eps", "initialization", "remedy_lines"]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from streamgauge.errors import InputError
 from streamgauge.registry import Registry
 from streamgauge.vocabulary import Finding, Wiring
-from streamgauge.wiring import guess_inputs, read_wiring
+from streamgauge.wiring import guess_inputs, read_wiring, tensors_of
 
 Inputs = tuple[Any, ...] | dict[str, Any]
 
@@ -38,7 +38,17 @@ class Patient:
             return args, kwargs
         return ((), self.inputs) if isinstance(self.inputs, dict) else (self.inputs, {})
 
-    def forget(self, parameters: Iterable[nn.Parameter]) -> None:
+    def loss(self) -> Tensor:
+        """sum(g * output), g standard normal from seed 0: its gradient shows how any gradient travels back."""
+        args, kwargs = self.call()
+        tensors = tensors_of(self.model(*args, **kwargs))
+        outputs = [t for t in tensors if t.is_floating_point() and t.requires_grad]
+        if not outputs:
+            raise InputError("the model's output carries no gradient; pass a model with parameters that require one")
+        noise = torch.randn(outputs[0].shape, generator=torch.Generator().manual_seed(0)).to(outputs[0].device)
+        return (outputs[0].float() * noise).sum()
+
+    def forget(self, parameters: Iterable[Tensor]) -> None:
         """Drop what the optimizer remembers of parameters that were drawn or scaled anew."""
         for parameter in parameters:
             if self.optimizer is not None:

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from streamgauge.gauge import watch
+from streamgauge.gauge import measure, watch
 from streamgauge.gauge.target import is_compiled, original
+from streamgauge.wiring import read_wiring
 
 
 def test_a_plain_model_is_its_own_original(toy: SimpleNamespace) -> None:
@@ -55,3 +56,26 @@ def test_compiled_models_are_measured_and_compiled_once(toy: SimpleNamespace, ho
     assert per_step[0] == 0
     assert per_step[1] > 0
     assert per_step[-1] == per_step[1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("read_from", ["wrapper", "original"])
+@pytest.mark.parametrize("how", ["whole", "block"])
+def test_a_wiring_read_from_wrapper_or_original_serves_both(toy: SimpleNamespace, how: str, read_from: str) -> None:
+    torch._dynamo.reset()
+    plain, inner = toy.build().eval(), toy.build().eval()
+    ids = toy.batch(0)
+    wiring = read_wiring(plain, ids)
+    expected = measure(plain, wiring, lambda: toy.loss_of(plain, ids))["stream_rms"].values
+    model = torch.compile(inner, backend="eager") if how == "whole" else inner
+    if how == "block":
+        inner.blocks[1] = torch.compile(inner.blocks[1], backend="eager")
+    if read_from == "wrapper":
+        wiring = read_wiring(model, ids)
+        assert "_orig_mod" in str(wiring.to_dict())
+    assert measure(model, wiring, lambda: toy.loss_of(model, ids))["stream_rms"].values == pytest.approx(expected)
+    with watch(model, every=1, wiring=wiring) as gauge:
+        loss = toy.loss_of(model, ids)
+        loss.backward()
+        gauge.step(loss)
+    assert gauge.readings("stream_rms").values == pytest.approx(expected)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgauge.errors import InputError
+from streamgauge.gauge.hooks import Hook
 from streamgauge.gauge.ledger import Ledger
 from streamgauge.gauge.recorder import Recorder
 from streamgauge.gauge.signals import SIGNALS, grad_norm
@@ -32,7 +33,7 @@ def measure(model: nn.Module, wiring: Wiring, loss: Callable[[], Tensor]) -> dic
         if torch.is_grad_enabled():
             recorder.begin(args, kwargs)
 
-    root = model.register_forward_pre_hook(begin, with_kwargs=True)
+    root = model.register_forward_pre_hook(Hook(begin), with_kwargs=True)
     try:
         if is_compiled(model):
             eager.enter()

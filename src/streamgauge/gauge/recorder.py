@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from streamgauge.gauge.hooks import Hook
 from streamgauge.gauge.passes import Measured, Pass
 from streamgauge.gauge.signals import Site
-from streamgauge.gauge.target import original
+from streamgauge.gauge.target import modules_by_path, original, uncompiled
 from streamgauge.vocabulary import Join, Wiring
 from streamgauge.wiring import tensors_of
 
@@ -45,12 +46,13 @@ class Recorder:
         self._expected = {index: frozenset(_taps(site.join)) for index, site in self._sites.items()}
         self._inputs: dict[str, list[Listener]] = defaultdict(list)
         self._outputs: dict[str, list[Listener]] = defaultdict(list)
-        modules = dict(root.named_modules(remove_duplicate=False))
+        modules = modules_by_path(root)
         for index, site in self._sites.items():
             for role, tap in _taps(site.join).items():
-                if tap.path in modules:
+                path = tap.path if tap.path in modules else uncompiled(tap.path)
+                if path in modules:
                     listeners = self._inputs if tap.side == "input" else self._outputs
-                    listeners[tap.path].append((tap.slot, tap.call, index, role))
+                    listeners[path].append((tap.slot, tap.call, index, role))
         self._modules = {path: modules[path] for path in {**self._inputs, **self._outputs}}
         self._own_root = "" in self._modules and root is model
         self._handles: list[RemovableHandle] = []
@@ -80,9 +82,9 @@ class Recorder:
     def _attach(self) -> None:
         for path, module in self._modules.items():
             if not (path == "" and self._own_root):
-                self._handles.append(module.register_forward_pre_hook(self._entering(path), with_kwargs=True))
+                self._handles.append(module.register_forward_pre_hook(Hook(self._entering(path)), with_kwargs=True))
             if path in self._outputs:
-                self._handles.append(module.register_forward_hook(self._leaving(path)))
+                self._handles.append(module.register_forward_hook(Hook(self._leaving(path))))
 
     def _entering(self, path: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from streamgauge.gauge.hooks import Hook
 from streamgauge.gauge.passes import Measured
 from streamgauge.gauge.recorder import Recorder
 from streamgauge.gauge.target import Eager, is_compiled, original, wants_early_eager
@@ -45,7 +46,7 @@ class Sampler:
     def arm(self) -> None:
         """Sample the next step."""
         if self._root is None:
-            self._root = self.model.register_forward_pre_hook(self._entering, with_kwargs=True)
+            self._root = self.model.register_forward_pre_hook(Hook(self._entering), with_kwargs=True)
             if wants_early_eager(self.model):
                 self._eager.enter()
 

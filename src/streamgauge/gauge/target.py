@@ -16,6 +16,20 @@ def original(model: nn.Module) -> nn.Module:
     return cast(nn.Module, getattr(model, "_orig_mod", model))
 
 
+def uncompiled(path: str) -> str:
+    """The path of a module as the model that was compiled names it: without the wrapper's `_orig_mod`."""
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
+
+
+def modules_by_path(model: nn.Module) -> dict[str, nn.Module]:
+    """Path -> module, under the names that the model gives and those it has without compiled wrappers."""
+    named = dict(model.named_modules(remove_duplicate=False))
+    plain: dict[str, nn.Module] = {}
+    for path, module in named.items():
+        plain.setdefault(uncompiled(path), module)  # a wrapper comes before what it wraps: its hooks run outside
+    return {**plain, **named}
+
+
 def is_compiled(model: nn.Module) -> bool:
     """True where any part of the model is compiled, by `torch.compile(m)` or by `m.compile()`."""
     return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import nn
 
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Inside, the model may run; afterwards the random states and the model's buffers are what they were, bit for bit.
+    """Inside, the model may run; afterwards random states and the model's buffers are what they were, bit for bit.
 
+    The random states are those of `random`, `numpy.random` and torch, on the CPU and on the model's devices. A buffer
+    is put back as the tensor object it was, with its values, whether forward wrote into it or assigned another.
     Parameters and their gradients are the caller's affair: nothing here takes a step.
     """
-    buffers = {name: b for name, b in model.named_buffers() if not b.is_meta}
-    kept = {name: b.detach().clone() for name, b in buffers.items()}
+    held = [(m, dict(m._buffers)) for m in model.modules()]
+    buffers = {id(b): b for _, own in held for b in own.values() if b is not None and not b.is_meta}
+    kept = {key: b.detach().clone() for key, b in buffers.items()}
     devices = {p.device for p in model.parameters() if p.device.type not in ("cpu", "meta")}
     kind = next(iter(devices)).type if devices else "cuda"
+    python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(sorted(d.index or 0 for d in devices), device_type=kind):
         try:
             yield
         finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
             with torch.no_grad():
-                for name, buffer in buffers.items():
-                    buffer.copy_(kept[name])
+                for module, own in held:
+                    module._buffers.clear()
+                    module._buffers.update(own)
+                for key, buffer in buffers.items():
+                    buffer.copy_(kept[key])

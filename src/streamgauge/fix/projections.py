@@ -14,7 +14,7 @@ from streamgauge.errors import InputError
 from streamgauge.fix.base import Patient
 from streamgauge.vocabulary import Join, Tap
 from streamgauge.wiring import tensors_of
-from streamgauge.wiring.forward import left_as_it_was
+from streamgauge.wiring.keep import left_as_it_was
 
 
 @dataclass(frozen=True)

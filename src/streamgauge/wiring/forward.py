@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental import _config as fx_config
 from torch.overrides import TorchFunctionMode
 
 from streamgauge.errors import InputError
 from streamgauge.wiring.calls import tensors_of
 from streamgauge.wiring.graph import Graph
+from streamgauge.wiring.keep import left_as_it_was
 from streamgauge.wiring.record import Recorder
 
 
@@ -105,29 +104,3 @@ _DROPOUTS = frozenset(
         nn.functional.dropout3d,
     }
 )
-
-
-@contextmanager
-def left_as_it_was(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; mode, buffers, random state and torch's fast path restored at the end."""
-    modes = [(module, module.training) for module in model.modules()]
-    buffers = [(b, b.detach().clone()) for b in model.buffers() if not b.is_meta]
-    nonzero = fx_config.meta_nonzero_assume_all_nonzero
-    fast = torch.backends.mha.get_fastpath_enabled()
-    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
-    try:
-        for module, _ in modes:
-            module.training = False
-        torch.backends.mha.set_fastpath_enabled(False)
-        fx_config.meta_nonzero_assume_all_nonzero = True
-        with torch.random.fork_rng(devices=devices):
-            yield
-    finally:
-        fx_config.meta_nonzero_assume_all_nonzero = nonzero
-        torch.backends.mha.set_fastpath_enabled(fast)
-        for module, training in modes:
-            module.training = training
-        with torch.no_grad():
-            for buffer, before in buffers:
-                if not torch.equal(buffer, before):
-                    buffer.copy_(before)

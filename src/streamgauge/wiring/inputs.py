@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from streamgauge.errors import InputError
-from streamgauge.wiring.forward import left_as_it_was, reason
+from streamgauge.wiring.forward import reason
+from streamgauge.wiring.keep import left_as_it_was
 
 BATCH, TOKENS = 2, 8
 Guess = dict[str, Any]

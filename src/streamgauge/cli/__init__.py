@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -14,7 +15,21 @@ from streamgauge.cli import comparing, judging, running
 from streamgauge.cli.texts import explain, report, schemes
 from streamgauge.errors import InputError, closest
 
+
+class _Stop(Exception):
+    """Ctrl-C inside a command: typer would turn KeyboardInterrupt into an exit without a word."""
+
+
+class _Group(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise _Stop(str(stop), getattr(stop, "number", signal.SIGINT)) from None
+
+
 app = typer.Typer(
+    cls=_Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,8 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else 0
     except InputError as error:
         return _fail(str(error))
-    except (KeyboardInterrupt, typer.Abort) as stop:
-        print(f"streamgauge: {stop or 'stopped'}", file=sys.stderr)
+    except _Stop as stop:
+        message, number = stop.args
+        print(f"streamgauge: {' '.join(message.split()) or 'stopped'}", file=sys.stderr)
+        return 128 + int(number)
+    except typer.Abort:
+        print("streamgauge: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()

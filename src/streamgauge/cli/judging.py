@@ -66,12 +66,16 @@ def check(
     if is_script(target):
         from streamgauge.preflight.script import check_script
 
+        if format is not Form.text:
+            given["stdout"] = 2  # standard output holds the document alone
         result = check_script(
             target, arguments or (), budget=budget, allow_writes=allow_writes, wiring_only=wiring, **given, **rules
         )
     else:
         if arguments:
             raise InputError(f"{target} is no script: the arguments {' '.join(arguments)!r} have nobody to go to")
+        if given:
+            raise InputError(f"--{next(iter(given))}: {target} comes without data and is not trained; give a script")
         from streamgauge.preflight import check_target
 
         result = check_target(target, **rules)

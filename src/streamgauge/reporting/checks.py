@@ -43,14 +43,14 @@ def _profile(result: CheckResult) -> Table:
         table.add_column(heading, justify="left" if heading in ("signal", "unit") else "right")
     for name in PROFILE:
         readings = result.readings.get(name)
-        if readings is None or not readings.values.size or np.isnan(readings.last).all():
+        if readings is None or not readings.values.size or np.isnan(readings.first).all():
             continue
-        row = readings.last[~np.isnan(readings.last)]
+        row = readings.first[~np.isnan(readings.first)]
         ends = (row[0], row[len(row) // 2], row[-1], row.min(), row.max())
         table.add_row(name, readings.unit, *(shown(float(value), 3) for value in ends))
     total = result.readings.get("retention_total")
     if total is not None and total.values.size:
-        table.add_row("retention_total", total.unit, shown(float(total.last[0]), 3))
+        table.add_row("retention_total", total.unit, shown(float(total.first[0]), 3))
     return table
 
 

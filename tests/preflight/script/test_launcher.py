@@ -189,6 +189,11 @@ def test_arguments_for_what_is_no_script(capsys: pytest.CaptureFixture[str]) -> 
     assert "gpt2 is no script" in capsys.readouterr().err
 
 
+def test_settings_for_what_is_not_trained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "gpt2", "--lr", "1"]) == 2
+    assert "--lr: gpt2 comes without data" in capsys.readouterr().err
+
+
 def test_a_misspelt_rule_is_told_before_the_script_runs(script: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["check", script, "--select", "missing-residul"]) == 2
     out, err = capfd.readouterr()

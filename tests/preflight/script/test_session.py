@@ -530,6 +530,36 @@ def test_a_compiled_model_is_measured_eagerly_under_its_own_names(rehearse: Rehe
     assert told(seen, "torch.compile was left out")
 
 
+def test_experiments_are_made_at_the_first_step_and_leave_no_trace(
+    rehearse: Rehearse, net: nn.Module, ids: Ids
+) -> None:
+    """The net attends to the future, and its targets are the next tokens."""
+    kept: list[dict[str, Tensor]] = []
+
+    def loop() -> None:
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        for _ in range(100):
+            optimizer.zero_grad()
+            loss_of(net, ids()).backward()
+            if not kept:
+                kept.append({name: p.grad.clone() for name, p in net.named_parameters() if p.grad is not None})
+                optimizer.register_step_pre_hook(lambda *_: kept.append(grads()) if len(kept) == 1 else None)
+            optimizer.step()
+
+    def grads() -> dict[str, Tensor]:
+        return {name: p.grad.clone() for name, p in net.named_parameters() if p.grad is not None}
+
+    seen = rehearse(loop)
+    probes = seen.facts["probes"]
+    assert isinstance(probes, tuple)
+    found = {probe.name: probe.change for probe in probes}
+    assert found["future"] > 0.01
+    assert found["input"] > 0.01
+    assert net.training
+    assert seen.backwards == 42
+    assert all(torch.equal(kept[0][name], kept[1][name]) for name in kept[0])
+
+
 def test_loaded_weights_are_called_so(rehearse: Rehearse, net: nn.Module, ids: Ids) -> None:
     state = {name: value.clone() for name, value in net.state_dict().items()}
 

@@ -31,12 +31,14 @@ def check_script(
     steps: int | None = None,
     clip: float | None = None,
     precision: str | None = None,
+    stdout: int | None = None,
 ) -> CheckResult:
     """Judge an unmodified training script: `python script args` runs until some dozen optimizer steps are made.
 
     budget, seconds   backward passes to spend, and the longest time from the first step on
     allow_writes      let the script write its checkpoints
     lr, warmup, steps, clip, precision   what is known of the run; they win over what is seen
+    stdout            file descriptor to which the script prints; None: as this process does
 
     Raises InputError when there is no such script, or it ends before anything could be seen of its training.
     """
@@ -59,7 +61,7 @@ def check_script(
         clip=clip,
         precision=precision,
     )
-    code, seen = launch(job)
+    code, seen = launch(job, stdout)
     if seen is None or not seen.model or seen.wiring is None:
         raise InputError(f"{script}: {_nothing(code, seen)}")
     examination = examine(evidence_of(seen), select, ignore, thresholds)

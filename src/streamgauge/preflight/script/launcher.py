@@ -21,10 +21,11 @@ ROOT = Path(__file__).parents[3]
 """The folder that holds the package."""
 
 
-def launch(job: Job) -> tuple[int, Seen | None]:
+def launch(job: Job, stdout: int | None = None) -> tuple[int, Seen | None]:
     """Run the job; returns the script's exit code and what was seen, None where the process ended before it could say.
 
     Standard input, output and error, the folder and the environment are the script's own. Ctrl-C goes to the script.
+    `stdout` is the file descriptor to which the script prints, where that is not its own.
     InputError for a script that is not there.
     """
     path = Path(job.script)
@@ -37,7 +38,7 @@ def launch(job: Job) -> tuple[int, Seen | None]:
         order.write_text(json.dumps({"root": str(ROOT), **dataclasses.asdict(job)}))
         sys.stdout.flush()
         sys.stderr.flush()
-        child = subprocess.Popen([sys.executable, "-P", str(CHILD), str(order)])
+        child = subprocess.Popen([sys.executable, "-P", str(CHILD), str(order)], stdout=stdout)
         with _signals_to(child):
             code = child.wait()
         answer = Path(job.answer)

@@ -45,6 +45,9 @@ EVERY = 4
 PATIENCE = 12
 """Steps that a GradScaler may skip in a row before their gradients count as evidence."""
 
+SAVED = ("vocab", "unigram_entropy", "causal_lm", "pretrained")
+"""Facts that are stored with a run; the others are built of the live model."""
+
 T = TypeVar("T")
 Later = Callable[[str, Callable[[ModuleType], None]], None]
 
@@ -251,6 +254,8 @@ class Session:
         self._last_words(error)
         found = seen(self, how or ("finished" if error is None else "raised"), error)
         for entry in self.roster.watched:
+            if not self.check:
+                entry.gauge.note(**{name: found.facts[name] for name in SAVED if name in found.facts})
             entry.gauge.close(error)
         draft = Path(f"{self.job.answer}.part")
         draft.write_bytes(pickle.dumps(found))

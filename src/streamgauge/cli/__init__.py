@@ -16,7 +16,7 @@ from streamgauge.cli.texts import explain, report, schemes
 from streamgauge.errors import InputError, closest
 
 
-class _Stop(Exception):
+class _StopError(Exception):
     """Ctrl-C inside a command: typer would turn KeyboardInterrupt into an exit without a word."""
 
 
@@ -25,7 +25,7 @@ class _Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            raise _Stop(str(stop), getattr(stop, "number", signal.SIGINT)) from None
+            raise _StopError(str(stop), getattr(stop, "number", signal.SIGINT)) from None
 
 
 app = typer.Typer(
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else 0
     except InputError as error:
         return _fail(str(error))
-    except _Stop as stop:
+    except _StopError as stop:
         message, number = stop.args
         print(f"streamgauge: {' '.join(message.split()) or 'stopped'}", file=sys.stderr)
         return 128 + int(number)

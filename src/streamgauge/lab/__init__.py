@@ -9,6 +9,7 @@ from streamgauge.lab.corpus import VOCAB, Corpus, load, standard_library, text
 from streamgauge.lab.loop import Result, build, train, validate
 from streamgauge.lab.presets import PRESETS
 from streamgauge.lab.record import RECORD, Record
+from streamgauge.lab.stop import Stopped
 from streamgauge.lab.summary import Row, summary
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Record",
     "Result",
     "Row",
+    "Stopped",
     "build",
     "compare",
     "load",

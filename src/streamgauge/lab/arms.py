@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from streamgauge.lab.corpus import load
 from streamgauge.lab.loop import build
 from streamgauge.lab.progress import Display
 from streamgauge.lab.record import Record, emptied, opened
+from streamgauge.lab.stop import Stopped, heard
 
 # Waiting OpenMP threads must sleep: on busy cores spinning ones made training 3 to 25 times slower.
 QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
@@ -43,9 +45,9 @@ def compare(
     resume    go on with the comparison that stands in `out`: finished arms stay, the others start anew
     command   what is stored as the way to remake it; None is made from `spec`
 
-    An arm that fails is marked so and does not stop the others. Ctrl-C stops all arms, leaves readable stores and
-    raises KeyboardInterrupt with a one-line message. Raises InputError, with nothing written, when an arm cannot be
-    built, the data does not fit, or `out` holds something else.
+    An arm that fails is marked so and does not stop the others. Ctrl-C and SIGTERM stop all arms, leave readable stores
+    and raise Stopped, a KeyboardInterrupt with a one-line message. Raises InputError, with nothing written, when an
+    arm cannot be built, the data does not fit, or `out` holds something else.
     """
     workers = _cores() if workers is None else workers
     if workers < 1:
@@ -66,40 +68,70 @@ def _run_all(record: Record, arms: dict[str, Config], workers: int, display: Dis
     inbox: Inbox = SimpleQueue()
     waiting, running = list(arms), dict[str, subprocess.Popen[str]]()
     try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                arm = waiting.pop(0)
-                record.mark(arm, "running")
-                display.start(arm)
-                running[arm] = _spawn(arm, arms[arm], record.run(arm), inbox)
-            arm, message = inbox.get()
-            if "step" in message:
-                display.update(arm, message)
-            elif "done" in message:
-                record.mark(arm, "finished", message["done"], message["seconds"])
-                display.end(arm, message["done"] or f"finished in {message['seconds']:.0f} s of CPU time")
-            elif "error" in message:
-                record.mark(arm, "failed", message["error"])
-                display.end(arm, f"failed: {message['error']}")
-            elif "code" in message:
-                del running[arm]
-                if record.arms[arm].status == "running":
-                    note = ended(message["code"], record.run(arm) / LOG)
-                    record.mark(arm, "failed", note)
-                    display.end(arm, f"failed: {note}")
-                if (log := record.run(arm) / LOG).stat().st_size == 0:
-                    log.unlink()
+        with heard(lambda number: inbox.put(("", {"stop": number}))):
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    arm = waiting.pop(0)
+                    record.mark(arm, "running")
+                    display.start(arm)
+                    running[arm] = _spawn(arm, arms[arm], record.run(arm), inbox)
+                arm, message = inbox.get()
+                if "stop" in message:
+                    _interrupt(record, running, inbox, display)
+                    raise Stopped(_left(record), message["stop"])
+                _take(record, running, arm, message, display)
+    except Stopped:
+        raise
     except KeyboardInterrupt:
-        _stop(running)
-        for arm in running:
-            record.mark(arm, "interrupted")
-        done = sum(arm.status == "finished" for arm in record.arms.values())
-        raise KeyboardInterrupt(
-            f"stopped with {done} of {len(record.arms)} arms finished; the same command goes on from {record.folder}"
-        ) from None
+        _interrupt(record, running, inbox, display)
+        raise Stopped(_left(record)) from None
     finally:
         _stop(running)
         record.release()
+
+
+def _take(
+    record: Record, running: dict[str, subprocess.Popen[str]], arm: str, message: dict[str, Any], display: Display
+) -> None:
+    """Act on what a worker said, or on its end."""
+    if "step" in message:
+        display.update(arm, message)
+    elif "done" in message:
+        record.mark(arm, "finished", message["done"], message["seconds"])
+        display.end(arm, message["done"] or f"finished in {message['seconds']:.0f} s of CPU time")
+    elif "error" in message:
+        record.mark(arm, "failed", message["error"])
+        display.end(arm, f"failed: {message['error']}")
+    elif "code" in message:
+        del running[arm]
+        log = record.run(arm) / LOG
+        if record.arms[arm].status == "running":
+            note = ended(message["code"], log)
+            record.mark(arm, "failed", note)
+            display.end(arm, f"failed: {note}")
+        if log.exists() and log.stat().st_size == 0:
+            log.unlink()
+
+
+def _interrupt(record: Record, running: dict[str, subprocess.Popen[str]], inbox: Inbox, display: Display) -> None:
+    """Stop the workers; an arm that said "done" before it was stopped is finished, the others are interrupted."""
+    _stop(running)
+    with suppress(Empty):
+        told = set[str]()
+        while told != set(running):
+            arm, message = inbox.get(timeout=PATIENCE)
+            if "code" in message:
+                told.add(arm)
+            elif arm and "step" not in message:
+                _take(record, running, arm, message, display)
+    for arm in running:
+        if record.arms[arm].status == "running":
+            record.mark(arm, "interrupted")
+
+
+def _left(record: Record) -> str:
+    done = sum(arm.status == "finished" for arm in record.arms.values())
+    return f"stopped with {done} of {len(record.arms)} arms finished; the same command goes on from {record.folder}"
 
 
 def _spawn(arm: str, config: Config, run: Path, inbox: Inbox) -> subprocess.Popen[str]:

@@ -22,6 +22,7 @@ from streamgauge.lab.corpus import load
 from streamgauge.lab.loop import build
 from streamgauge.lab.progress import Display
 from streamgauge.lab.record import Record, emptied, opened
+from streamgauge.lab.room import check_room
 from streamgauge.lab.stop import Stopped, heard
 
 # Waiting OpenMP threads must sleep: on busy cores spinning ones made training 3 to 25 times slower.
@@ -56,12 +57,24 @@ def compare(
     corpus.check(spec.base.context)
     with torch.random.fork_rng(devices=()):
         for config in {(c.scheme, c.norm, c.init, c.depth): c for c in arms.values()}.values():
-            build(config)
+            _try(config)
     record = opened(out, spec, corpus.facts(), command or spec.command(out), resume)
     left = [arm for arm in arms if record.arms[arm].status != "finished"]
     with Display(left, spec.base.steps, shown=progress) as display:
         _run_all(record, {arm: arms[arm] for arm in left}, workers, display)
     return record.folder
+
+
+def _try(config: Config) -> None:
+    check_room(config)
+    try:
+        build(config)
+    except (RuntimeError, MemoryError) as error:
+        what = f"depth={config.depth}, width={config.width} cannot be built"
+        why = " ".join(str(error).split()) or "not enough memory"
+        raise InputError(
+            f"depth={config.depth}, width={config.width} cannot be built: {why}; give smaller ones"
+        ) from None
 
 
 def _run_all(record: Record, arms: dict[str, Config], workers: int, display: Display) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shlex
 import tomllib
 from collections.abc import Mapping
@@ -13,8 +14,10 @@ from typing import Any, Self
 from streamgauge.errors import InputError
 from streamgauge.lab.config import Config
 from streamgauge.lab.fields import checked, known, names, naming
+from streamgauge.lab.files import MEBI, content
 
 AXES = {"schemes": "scheme", "norms": "norm", "inits": "init", "depths": "depth", "lrs": "lr", "seeds": "seed"}
+MOST_ARMS = 10_000
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Comparison:
     def __post_init__(self) -> None:
         for name, value in checked(type(self), vars(self)).items():
             object.__setattr__(self, name, value)
+        if (many := math.prod(len(getattr(self, axis)) or 1 for axis in AXES)) > MOST_ARMS:
+            raise InputError(f"{many} arms are more than {MOST_ARMS}; name fewer values of an axis")
         for axis in AXES:
             values = getattr(self, axis)
             if repeated := [value for value in values if values.count(value) > 1]:
@@ -60,6 +65,8 @@ class Comparison:
                 flat[key] = value
         flat = known(flat, (*AXES, *names(Config)))
         for axis, single in AXES.items():
+            if axis in flat and isinstance(flat[axis], list | tuple) and not flat[axis]:
+                raise InputError(f"{axis}: an empty list; name at least one value, or leave {axis} out")
             if axis in flat and single in flat:
                 raise InputError(f"{single}: given beside {axis}; keep one of the two")
         axes = {key: value for key, value in flat.items() if key in AXES}
@@ -70,10 +77,12 @@ class Comparison:
         """From a TOML file; InputError names the file, the field and the remedy."""
         path = Path(path)
         try:
-            settings = tomllib.loads(path.read_text())
+            settings = tomllib.loads(content(path, 16 * MEBI, "a TOML file").decode())
+        except InputError:
+            raise
         except OSError as error:
             raise InputError(f"{path}: {(error.strerror or str(error)).lower()}; give a TOML file") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: not TOML: {error}") from None
         with naming(path):
             return cls.of(settings, **more)

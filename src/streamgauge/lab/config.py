@@ -12,10 +12,15 @@ from pydantic import Field
 from streamgauge.errors import InputError, closest
 from streamgauge.lab.corpus import STDLIB
 from streamgauge.lab.fields import checked, known, names, naming
+from streamgauge.lab.files import MEBI, content
 from streamgauge.nn import INITS, NORMS, SCHEMES
 
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Depth = Annotated[int, Field(ge=1, le=10_000)]
+Width = Annotated[int, Field(ge=1, le=2**16)]
+Size = Annotated[int, Field(ge=1, le=2**20)]
+Whole = Annotated[int, Field(ge=0, le=10**9)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -41,11 +46,11 @@ class Config:
     scheme: str = "pre"
     norm: str | None = None
     init: str | None = None
-    depth: Count = 4
-    width: Count = 64
-    heads: Count = 4
-    context: Count = 128
-    batch: Count = 8
+    depth: Depth = 4
+    width: Width = 64
+    heads: Width = 4
+    context: Size = 128
+    batch: Size = 8
     steps: Count = 300
     lr: Positive = 1e-3
     warmup: Whole | None = None
@@ -55,11 +60,11 @@ class Config:
     beta1: Beta = 0.9
     beta2: Beta = 0.95
     eps: Positive = 1e-8
-    seed: Whole = 0
+    seed: Seed = 0
     data: tuple[str, ...] = (STDLIB,)
     every: Count = 10
     validate_every: Count = 100
-    validation_batches: Count = 16
+    validation_batches: Size = 16
 
     def __post_init__(self) -> None:
         for name, value in checked(type(self), vars(self)).items():
@@ -83,8 +88,12 @@ class Config:
     @classmethod
     def from_json(cls, path: Path) -> Self:
         try:
-            values = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+            values = json.loads(content(path, 16 * MEBI, "the folder of a run"))
+        except InputError:
+            raise
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path}: not a run's config.json: {error}; give the folder of a run") from None
+        if not isinstance(values, dict):
+            raise InputError(f"{path}: not a run's config.json: no object; give the folder of a run")
         with naming(path):
             return cls(**known(values, names(cls)))

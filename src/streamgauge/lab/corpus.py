@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 
 from streamgauge.errors import InputError
+from streamgauge.lab.fields import naming
+from streamgauge.lab.files import MEBI, content
 
 VOCAB = 256
 STDLIB = "stdlib"
 VALIDATION_SHARE = 0.08
+LARGEST = 1024 * MEBI  # bytes of all files together; they are held in memory three times
 
 SHIPPED_APART = frozenset({"test", "idlelib", "tkinter", "turtledemo", "turtle", "lib2to3", "ensurepip", "distutils"})
 GENERATED = frozenset({"encodings", "pydoc_data"})
@@ -102,25 +105,26 @@ def standard_library() -> Corpus:
 def text(*paths: str) -> Corpus:
     """Text files as they are, byte by byte; the last 8 % of each file validate.
 
-    Raises InputError for a file that is missing, unreadable or empty.
+    Raises InputError for a file that is missing, unreadable, empty or no regular file, and beyond 1 GiB in all.
     """
     if not paths:
         raise InputError(f"data: no file given; name text files, or {STDLIB!r}")
-    named = []
+    named, left = [], LARGEST
     for path in paths:
-        content = _read(Path(path))
-        if not content.strip():
+        text = _read(Path(path), left)
+        if not text.strip():
             raise InputError(f"data: {path} is empty; give a file with text in it")
-        named.append((Path(path).name, content))
-    cuts = [len(content) - round(VALIDATION_SHARE * len(content)) for _, content in named]
-    train = b"".join(content[:cut] for (_, content), cut in zip(named, cuts, strict=True))
-    validation = b"".join(content[cut:] for (_, content), cut in zip(named, cuts, strict=True))
+        named.append((Path(path).name, text))
+        left -= len(text)
+    cuts = [len(text) - round(VALIDATION_SHARE * len(text)) for _, text in named]
+    train = b"".join(text[:cut] for (_, text), cut in zip(named, cuts, strict=True))
+    validation = b"".join(text[cut:] for (_, text), cut in zip(named, cuts, strict=True))
     return _corpus(named, train, validation, ", ".join(name for name, _ in named))
 
 
-def unigram_entropy(content: bytes) -> float:
+def unigram_entropy(text: bytes) -> float:
     """H = -sum_b p_b ln p_b over the bytes b that occur, in nats."""
-    counts = np.bincount(np.frombuffer(content, np.uint8), minlength=VOCAB)
+    counts = np.bincount(np.frombuffer(text, np.uint8), minlength=VOCAB)
     p = counts[counts > 0] / counts.sum()
     return float(-(p * np.log(p)).sum())
 
@@ -135,9 +139,10 @@ def _wanted(name: str) -> bool:
     return top in sys.stdlib_module_names - SHIPPED_APART - GENERATED and not FOLDERS.intersection(rest)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, most: int = LARGEST) -> bytes:
     try:
-        return path.read_bytes()
+        with naming("data"):
+            return content(path, most, "text files")
     except OSError as error:
         raise InputError(
             f"data: cannot read {path}: {(error.strerror or str(error)).lower()}; give a text file"
@@ -146,8 +151,8 @@ def _read(path: Path) -> bytes:
 
 def _corpus(named: list[tuple[str, bytes]], train: bytes, validation: bytes, description: str) -> Corpus:
     digest = hashlib.sha256()
-    for name, content in named:
-        for part in (name.encode(), content):
+    for name, text in named:
+        for part in (name.encode(errors="surrogateescape"), text):
             digest.update(len(part).to_bytes(8))
             digest.update(part)
     if not train or not validation:

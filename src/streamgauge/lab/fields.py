@@ -12,6 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from streamgauge.errors import InputError, closest
 
+SHOWN = 80  # characters of a wrong value
+
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
@@ -52,7 +54,9 @@ def _checked(kind: type[Any], name: str, value: Any) -> Any:
         return adapter.validate_python(tuple(value) if isinstance(value, list) else value, strict=True)
     except ValidationError as error:
         message = error.errors()[0]["msg"]
-        raise InputError(f"{name}: {message[0].lower()}{message[1:]}, not {value!r}") from None
+        given = repr(value)
+        given = given if len(given) <= SHOWN else f"{given[:SHOWN]}..."
+        raise InputError(f"{name}: {message[0].lower()}{message[1:]}, not {given}") from None
 
 
 _ADAPTERS: dict[type[Any], dict[str, tuple[TypeAdapter[Any], bool]]] = {}

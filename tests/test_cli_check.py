@@ -83,3 +83,28 @@ def test_fix_prints_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
     assert main(["check", f"{path}:tied", "--fix", "--select", "embedding-scale"]) == 0
     assert 'sg.fix.apply(model, "embedding-scale")  # I005' in capsys.readouterr().out
+
+
+SCRIPT = (
+    MODEL
+    + """
+model = tied()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(3):
+    print("a line of the script", flush=True)
+    ids = torch.randint(64, (4, 9))
+    loss = nn.functional.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+)
+
+
+@pytest.mark.slow
+def test_what_a_script_prints_stays_out_of_the_document(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    main(["check", put(tmp_path, "train.py", SCRIPT), "--format", "sarif"])
+    captured = capfd.readouterr()
+    (run,) = json.loads(captured.out)["runs"]
+    assert run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].endswith("/train.py")
+    assert "a line of the script" in captured.err

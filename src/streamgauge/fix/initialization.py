@@ -69,8 +69,8 @@ def scale_embedding(patient: Patient) -> list[str]:
     eps = [n.eps for n in patient.wiring().norms if n.eps and n.role in ("join", "embedding")]
     if not eps or _rms(table.weight) ** 2 >= min(eps):
         return []
-    beside = [_rms(m.weight) for _, m in tables if m.weight.shape[1] == table.weight.shape[1] and m is not table]
-    return [_rescale(patient, f"{name}.weight", table.weight, max([TINY_STD, *beside]))]
+    sizes = [_rms(m.weight) for _, m in tables if m.weight.shape[1] == table.weight.shape[1] and m is not table]
+    return [_rescale(patient, f"{name}.weight", table.weight, max([TINY_STD, *sizes]))]
 
 
 @remedy("large-init", "matrices are scaled down to std 1/sqrt(fan_in)")

@@ -20,8 +20,10 @@ from streamgauge.vocabulary import Word
 
 def plain(value: Any, where: str) -> Any:
     """`value` in the types that JSON has; a number that is not finite by its name ("nan", "inf", "-inf")."""
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int):
         return value
+    if isinstance(value, str):
+        return _encodable(value, where)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Word):
@@ -31,7 +33,7 @@ def plain(value: Any, where: str) -> Any:
     if isinstance(value, Namespace | SimpleNamespace):
         value = vars(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
+        return {_encodable(str(key), where): plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         items = value if isinstance(value, list | tuple) else sorted(value, key=str)
         return [plain(item, f"{where}[{i}]") for i, item in enumerate(items)]
@@ -46,4 +48,17 @@ def plain(value: Any, where: str) -> Any:
 
 def dumps(value: Any, where: str) -> str:
     """`plain(value)` as JSON text."""
-    return json.dumps(plain(value, where), ensure_ascii=False, allow_nan=False)
+    try:
+        return json.dumps(plain(value, where), ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise InputError(f"{where} contains itself or is nested too deeply for JSON; give a flat dict") from None
+    except ValueError as error:  # an integer of thousands of digits; InputError is one too and says enough
+        raise error if isinstance(error, InputError) else InputError(f"{where} has no form in JSON: {error}") from None
+
+
+def _encodable(text: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{where} holds {text!r}, which has no form in UTF-8; remove the lone surrogates") from None
+    return text

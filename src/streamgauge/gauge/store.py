@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamgauge.errors import InputError
+from streamgauge.gauge import given
 from streamgauge.gauge.ledger import Row
 from streamgauge.gauge.plain import dumps
 from streamgauge.gauge.process import alive, this_process
@@ -26,6 +28,18 @@ from streamgauge.vocabulary import Finding, Place
 
 Mode = Literal["new", "append", "replace"]
 Status = Literal["running", "finished", "interrupted"]
+OPEN: weakref.WeakValueDictionary[Path, Store] = weakref.WeakValueDictionary()  # the stores this process writes
+# what SQLite or its driver refuse for the value itself; any other error is the file's or the disk's
+REFUSED = (
+    OverflowError,
+    ValueError,
+    TypeError,
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
+READING = "INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?)"
 FINDING = "INSERT INTO finding (code, name, severity, place, message, json) VALUES (?, ?, ?, ?, ?, ?)"
 
 
@@ -39,14 +53,18 @@ class Store:
     def __init__(self, folder: str | Path | None, *, mode: Mode = "new") -> None:
         if mode not in ("new", "append", "replace"):
             raise InputError(f"unknown mode {mode!r}; known: new, append, replace")
-        self.folder = None if folder is None else Path(folder)
+        self.folder = given.folder(folder)
+        self.closed, self._owner = False, os.getpid()
+        self._name = None if self.folder is None else self.folder.resolve()
+        if self._name is not None:
+            _refuse_second(self._name)
         self.connection = _connect(self.folder, mode)
-        self.closed = False
-        self._owner = os.getpid()
+        if self._name is not None:
+            OPEN[self._name] = self
         self._rows: list[tuple[int, int, int, float | None]] = []
         self._commands: list[tuple[str, Sequence[Any]]] = []
         self._signals = {name: key for key, name in self.connection.execute("SELECT id, name FROM signal")}
-        self._warned = False
+        self._warned: set[str] = set()
         self.put("status", "running")
         self.put("started", datetime.now(UTC).isoformat(timespec="seconds"))
         self.put("process", this_process())
@@ -72,6 +90,7 @@ class Store:
 
     def add(self, rows: Iterable[Row]) -> None:
         """Enter readings (step, signal, place, value); a later one for the same step, signal and place replaces."""
+        self.require_open()
         for step, signal, place, value in rows:
             self._rows.append((step, self._signals[signal], place, None if math.isnan(value) else value))
 
@@ -99,30 +118,64 @@ class Store:
         self._do("DELETE FROM event WHERE step >= ?", (step,))
 
     def _do(self, sql: str, values: Sequence[Any]) -> None:
-        if self.closed:
-            raise InputError(f"the run {self.folder or 'in memory'} is closed; open it with mode='append' to go on")
+        self.require_open()
         self._commands.append((sql, values))
 
+    def require_open(self) -> None:
+        """Raise InputError after `close`."""
+        if self.closed:
+            raise InputError(f"the run {self.folder or 'in memory'} is closed; open it with mode='append' to go on")
+
     def flush(self) -> None:
-        """Commit everything entered so far. A full disk gives one warning, and the rows wait for the next flush."""
+        """Commit everything entered so far, and never raise.
+
+        A full disk gives one warning, and the rows wait for the next flush. A row that SQLite refuses is dropped, with
+        one warning, and the others are committed.
+        """
         if self.closed or os.getpid() != self._owner:  # a forked data loader shares the file but must not write
             return
         try:
-            self.connection.execute("BEGIN IMMEDIATE")
-            for sql, values in self._commands:
-                self.connection.execute(sql, values)
-            self.connection.executemany("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?)", self._rows)
-            self.connection.execute("INSERT OR REPLACE INTO run VALUES ('updated', ?)", (str(time.time()),))
-            self.connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            with contextlib.suppress(sqlite3.OperationalError):
-                self.connection.execute("ROLLBACK")
-            if not self._warned:
-                self._warned = True
-                warnings.warn(f"streamgauge cannot write {self.folder}: {error}; trying again", stacklevel=2)
+            try:
+                self._commit(one_by_one=False)
+            except REFUSED:
+                self._roll_back()
+                self._commit(one_by_one=True)
+        except sqlite3.Error as error:
+            self._roll_back()
+            self._warn(f"cannot write {self.folder}: {error}; trying again")
             return
         self._commands.clear()
         self._rows.clear()
+
+    def _commit(self, one_by_one: bool) -> None:
+        self.connection.execute("BEGIN IMMEDIATE")
+        for sql, values in self._commands:
+            self._execute(sql, values, one_by_one)
+        if one_by_one:
+            for row in self._rows:
+                self._execute(READING, row, one_by_one)
+        else:
+            self.connection.executemany(READING, self._rows)
+        self.connection.execute("INSERT OR REPLACE INTO run VALUES ('updated', ?)", (str(time.time()),))
+        self.connection.execute("COMMIT")
+
+    def _execute(self, sql: str, values: Sequence[Any], drop: bool) -> None:
+        try:
+            self.connection.execute(sql, values)
+        except REFUSED as error:
+            if not drop:
+                raise
+            self._warn(f"cannot store a row in {self.folder or 'memory'}: {error}; it is dropped")
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self.connection.execute("ROLLBACK")
+
+    def _warn(self, what: str) -> None:
+        kind = what[:14]
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(f"streamgauge {what}", stacklevel=4)
 
     def close(self, status: Status = "finished") -> None:
         """Commit, mark how the run ended, and close the file; closing twice is harmless."""
@@ -136,6 +189,8 @@ class Store:
             if self.folder is not None:
                 self.connection.close()
         self.closed = True
+        if self._name is not None and OPEN.get(self._name) is self:
+            del OPEN[self._name]
 
 
 def _at_exit(ref: weakref.ref[Store]) -> Any:
@@ -145,6 +200,14 @@ def _at_exit(ref: weakref.ref[Store]) -> Any:
             store.close("interrupted" if getattr(sys, "last_value", None) is not None else "finished")
 
     return close
+
+
+def _refuse_second(folder: Path) -> None:
+    if folder in OPEN:
+        gc.collect()  # a gauge that nobody holds any more still hangs together in a cycle
+    other = OPEN.get(folder)
+    if other is not None and other._owner == os.getpid():
+        raise InputError(f"{folder} is being written by another gauge of this process; close that one first")
 
 
 def _connect(folder: Path | None, mode: Mode) -> sqlite3.Connection:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgauge.errors import InputError
-from streamgauge.gauge import signals
+from streamgauge.gauge import given, signals
 from streamgauge.gauge.about import model_facts, optimizer_facts, versions
 from streamgauge.gauge.alarm import WATCHED, Alarms, first_non_finite
 from streamgauge.gauge.ledger import Ledger
@@ -76,11 +76,13 @@ class Gauge:
         self.model = require_module(model)
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise InputError(f"every={every!r} is not a number of steps; give an integer of at least 1")
-        self.optimizer, self.every = optimizer, every
+        self.optimizer, self.every = given.optimizer(optimizer), every
+        run, facts = given.folder(run), given.facts(facts)
+        start = None if start is None else given.step_number(start, "start")
         self.wiring: Wiring | None = None
         earlier = load_run(run) if run is not None and mode == "append" and (Path(run) / FILE).exists() else None
         self.facts = {**model_facts(model), **optimizer_facts(optimizer), **(earlier.facts if earlier else {})}
-        self.facts = plain({**self.facts, **(facts or {})}, "facts")
+        self.facts = plain({**self.facts, **facts}, "facts")
         config = plain(config, "config")
         wiring = _agreed(wiring, earlier)
         self.store = Store(run, mode=mode)
@@ -117,7 +119,11 @@ class Gauge:
         tokens      tokens of this step; by default `facts["tokens_per_step"]`, else counted on the last sampled step
         """
         began = time.perf_counter()
-        self._put("loss", signals.loss(loss))
+        self.store.require_open()
+        value = signals.loss(loss)
+        grad_norm = None if grad_norm is None else given.scalar(grad_norm, "step: grad_norm")
+        count = None if tokens is None else given.tokens(tokens, "tokens")
+        self._put("loss", value)
         if self.optimizer is not None and self.optimizer.param_groups:
             self._put("lr", signals.lr(self.optimizer.param_groups))
         if grad_norm is None:
@@ -132,7 +138,7 @@ class Gauge:
             self._tokens = counted or self._tokens
             for signal, place, value in measured:
                 self._put(signal, value, place)
-        self._time(began, tokens)
+        self._time(began, count)
         again = self._settle(sampled)
         self.steps += 1
         if again or self.steps % self.every == 0:
@@ -180,21 +186,24 @@ class Gauge:
 
     def record(self, signal: str, value: float, step: int | None = None, *, unit: str = "1") -> None:
         """Enter one number for the whole run, `val_loss` or any of your own; by default at the step just closed."""
-        known = SIGNALS.get(signal)
+        known = SIGNALS.get(signal) if isinstance(signal, str) else None
         if known is not None and known.level == "place":
             raise InputError(f"{signal} is measured per place by the gauge; record takes numbers of the whole run")
-        self.store.declare(signal, known.unit if known else unit, "run")
-        self.store.add([(max(self.steps - 1, 0) if step is None else step, signal, -1, float(value))])
+        signal, number = given.text(signal, "the signal's name"), given.number(value, f"{signal}")
+        step = max(self.steps - 1, 0) if step is None else given.step_number(step)
+        self.store.declare(signal, known.unit if known else given.text(unit, "unit"), "run")
+        self.store.add([(step, signal, -1, number)])
         self.store.flush()
 
     def event(self, kind: str, detail: Any, step: int | None = None) -> None:
         """Enter something that happened, with any detail that has a form in JSON."""
-        self.store.event(self.steps if step is None else step, kind, detail)
+        self.store.event(self.steps if step is None else given.step_number(step), given.text(kind, "kind"), detail)
 
     def note(self, **facts: Any) -> None:
         """Add facts for the rules while the run goes."""
-        self.facts.update(facts)
-        self.store.put("facts", self.facts)
+        known = plain({**self.facts, **given.facts(facts)}, "facts")
+        self.store.put("facts", known)
+        self.facts = known
 
     def readings_so_far(self) -> StoredRun:
         """The run so far, to be read like a stored one."""

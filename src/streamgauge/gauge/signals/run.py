@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from streamgauge.errors import InputError
+from streamgauge.gauge.given import scalar
 from streamgauge.gauge.sample import Sample, wide
 from streamgauge.gauge.signals.base import signal
 
@@ -17,11 +17,7 @@ from streamgauge.gauge.signals.base import signal
 @signal(unit="nat", level="run")
 def loss(value: Tensor | float) -> Tensor | float:
     """The training loss given to `step`, before the optimizer moves; nats for a cross-entropy."""
-    if not isinstance(value, Tensor):
-        return float(value)
-    if value.numel() != 1:
-        raise InputError(f"step takes a loss of one number, this one has shape {tuple(value.shape)}; take its mean")
-    return value.detach().reshape(())
+    return scalar(value, "step: the loss")
 
 
 @signal(unit="nat", level="run")

@@ -14,11 +14,18 @@ class InputError(ValueError):
     """
 
 
+LISTED = 12
+"""A hint lists at most this many names."""
+
+
 def closest(name: str, known: Iterable[str]) -> str:
-    """A hint that ends an error about a misspelt name: the closest known name, else all of them."""
+    """A hint that ends an error about a misspelt name: the closest known name, else the names, at most `LISTED`."""
     names = sorted(known)
-    match = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
-    return f"did you mean {match[0]!r}?" if match else f"known: {', '.join(names)}"
+    match = difflib.get_close_matches(str(name)[:100], names, n=1, cutoff=0.6)
+    if match:
+        return f"did you mean {match[0]!r}?"
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"known: {', '.join(names[:LISTED])}{more}"
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> InputError:

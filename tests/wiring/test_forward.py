@@ -94,7 +94,7 @@ class Odd(nn.Module):
     [
         (lambda: Says(None), (torch.ones(1, D),), "returned no tensor of floats; pass the module that computes"),
         (lambda: Says({"n": torch.ones(3, dtype=torch.long)}), (torch.ones(1, D),), "returned no tensor of floats"),
-        (lambda: torch.jit.script(nn.Linear(D, D)), (torch.ones(1, D),), "scripted module shows no operations"),
+        (lambda: torch.jit.script(nn.Linear(D, D)), (torch.ones(1, D),), "traced module shows no operations"),
         (lambda: "gpt2", (torch.ones(1, D),), "takes a torch.nn.Module, not str"),
         (lambda: nn.Linear(D, D), (torch.ones(1, 3),), "Linear raised on these inputs (RuntimeError"),
         (Odd, (), "could not be guessed from its signature (alpha, beta, gamma)"),

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from streamgauge.errors import InputError
 from streamgauge.wiring.calls import tensors_of
+from streamgauge.wiring.foreign import no_exit, reason, usable
 from streamgauge.wiring.graph import Graph
 from streamgauge.wiring.keep import left_as_it_was
 from streamgauge.wiring.record import Recorder
@@ -18,10 +19,7 @@ from streamgauge.wiring.record import Recorder
 
 def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, list[str]]:
     """The graph of one forward pass, and notes on what was assumed; inputs are guessed when there are none."""
-    if isinstance(model, torch.jit.ScriptModule):
-        raise InputError("a scripted module shows no operations; pass the nn.Module that it was made from")
-    if not isinstance(model, nn.Module):
-        raise InputError(f"read_wiring takes a torch.nn.Module, not {type(model).__name__}")
+    usable(model, "read_wiring takes")
     if args or kwargs:
         try:
             return _record(model, args, kwargs)
@@ -52,7 +50,8 @@ def _record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     for tensor in tensors_of((args, kwargs)):
         recorder.feed(tensor)
     with left_as_it_was(model), torch.no_grad(), recorder.log.attached(model), _Dropouts(recorder), recorder:
-        output = model(*args, **kwargs)
+        with no_exit(f"the forward of {type(model).__name__}", "returning a tensor"):
+            output = model(*args, **kwargs)
         outputs = [t for t in tensors_of(output) if t.is_floating_point()]
         if not outputs:
             raise InputError(
@@ -63,12 +62,6 @@ def _record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         primary = recorder.touch(_primary(output, outputs))
     notes = ["control flow that asks for values was guessed on the meta device"] if recorder.guesses else []
     return Graph(recorder.nodes, recorder.log, ids, primary), notes
-
-
-def reason(error: BaseException) -> str:
-    """An exception in one short line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
 
 
 def _primary(output: Any, outputs: list[Tensor]) -> Tensor:

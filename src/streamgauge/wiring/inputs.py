@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from streamgauge.errors import InputError
-from streamgauge.wiring.forward import reason
+from streamgauge.wiring.foreign import aside, no_exit, reason, usable, watched
 from streamgauge.wiring.keep import left_as_it_was
 
 BATCH, TOKENS = 2, 8
@@ -26,10 +26,13 @@ def guess_inputs(model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any], lis
     Raises InputError when none does.
     """
     first: Exception | None = None
+    runs = watched(usable(model, "guess_inputs takes"))
     for kwargs in guesses(model):
         try:
-            with left_as_it_was(model), torch.no_grad():
-                model(**kwargs)
+            with left_as_it_was(model), torch.no_grad(), aside(), no_exit(f"the forward of {_name(runs)}", "returning"):
+                runs(**kwargs)
+        except InputError:
+            raise
         except Exception as error:  # whatever a foreign model raises on a wrong guess
             first = first or error
             continue
@@ -48,9 +51,13 @@ def none_fits(model: nn.Module, error: Exception | None) -> InputError:
     names = ", ".join(_needed(model)) or "no required argument"
     why = f" ({reason(error)})" if error is not None else ""
     return InputError(
-        f"the inputs of {type(model).__name__} could not be guessed from its signature ({names}){why}; "
-        "pass them: read_wiring(model, *args, **kwargs)"
+        f"the inputs of {_name(watched(model))} could not be guessed from its signature ({names}){why}; "
+        "pass them: read_wiring(model, *args, **kwargs), or let the factory return (model, inputs)"
     )
+
+
+def _name(model: nn.Module) -> str:
+    return type(model).__name__
 
 
 def _said(value: Tensor) -> str:
@@ -58,8 +65,10 @@ def _said(value: Tensor) -> str:
 
 
 def _parameters(model: nn.Module) -> dict[str, inspect.Parameter]:
-    forward = model.forward
-    found = dict(inspect.signature(forward).parameters)
+    try:
+        found = dict(inspect.signature(watched(model).forward).parameters)
+    except (TypeError, ValueError):  # made in C, or no function at all
+        return {}
     return {
         k: p
         for k, p in found.items()
@@ -72,7 +81,15 @@ def _needed(model: nn.Module) -> list[str]:
 
 
 def guesses(model: nn.Module) -> Iterator[Guess]:
-    """Keyword inputs that may fit, the likeliest first."""
+    """Keyword inputs that may fit, the likeliest first; InputError where the model cannot even be looked at."""
+    model = watched(model)
+    try:
+        yield from _guesses(model)
+    except Exception as error:  # a property that raises, a config of another kind
+        raise none_fits(model, error) from error
+
+
+def _guesses(model: nn.Module) -> Iterator[Guess]:
     parameters, needed = _parameters(model), _needed(model)
     config = getattr(model, "config", None)
     seen: set[str] = set()

@@ -23,13 +23,14 @@ def left_as_it_was(model: nn.Module) -> Iterator[None]:
     values (buffers) that it had; what the forward adds to a module is taken off. Not undone: changes inside lists and
     other containers, and the sizes that lazy modules take on.
     """
-    held = [(module, type(module), dict(vars(module)), _tables(module)) for module in model.modules()]
+    held = [(module, type(module), dict(vars(module)), _tables(module)) for module in model.modules() if _plain(module)]
+    modes = [(module, module.training) for module in model.modules() if not _plain(module)]
     buffers = [(b, b.detach().clone()) for b in model.buffers() if not b.is_meta]
     nonzero = fx_config.meta_nonzero_assume_all_nonzero
     fast = torch.backends.mha.get_fastpath_enabled()
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
     try:
-        for module, _, _, _ in held:
+        for module in model.modules():
             module.training = False
         torch.backends.mha.set_fastpath_enabled(False)
         fx_config.meta_nonzero_assume_all_nonzero = True
@@ -43,10 +44,17 @@ def left_as_it_was(model: nn.Module) -> Iterator[None]:
                 _put_back(module, attributes, tables)
             else:  # a lazy module that took its sizes became another class; its attributes belong to that
                 module.training = attributes["training"]
+        for module, training in modes:
+            module.training = training
         with torch.no_grad():
             for buffer, before in buffers:
                 if not torch.equal(buffer, before):
                     buffer.copy_(before)
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether a module keeps its entries in plain tables; a scripted one keeps them elsewhere."""
+    return all(isinstance(vars(module).get(name), dict) for name in _TABLES)
 
 
 def _tables(module: nn.Module) -> dict[str, dict[str, Any]]:

@@ -118,7 +118,14 @@ def check_target(
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
         source = load_model(target, largest=LARGEST)
-        result = check(source.model, select=select, ignore=ignore, thresholds=thresholds, target=source.description)
+        result = check(
+            source.model,
+            inputs=source.inputs,
+            select=select,
+            ignore=ignore,
+            thresholds=thresholds,
+            target=source.description,
+        )
     return replace(result, notes=tuple(dict.fromkeys((*source.notes, *result.notes))))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
     from streamgauge.api import Run
     from streamgauge.preflight.script import Seen
     from streamgauge.rules import Examination
+
+Rules = dict[str, Any]
+"""The arguments of `examine`: select, ignore, thresholds."""
 
 EPILOG = "Examples: `run train.py -- --lr 3e-4` · `run --out runs/mine --every 100 train.py`"
 
@@ -41,9 +43,15 @@ def run(
     from streamgauge.gauge.schema import FILE
     from streamgauge.preflight.script import Job, launch
     from streamgauge.rules import Evidence, examine
+    from streamgauge.settings import load_settings
 
-    chosen, left = names(select), names(ignore)
-    examine(Evidence(), chosen, left)  # a misspelt rule is said before hours of training
+    settings = load_settings()
+    rules: Rules = {
+        "select": settings.select if select is None else names(select),
+        "ignore": settings.ignore if ignore is None else names(ignore),
+        "thresholds": settings.thresholds,
+    }
+    examine(Evidence(), **rules)  # a misspelt rule is said before hours of training
     if every < 1:
         raise InputError(f"--every {every}: give a number of steps of at least 1")
     folder = out if out is not None else Path("runs") / f"{Path(script).stem}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -52,20 +60,20 @@ def run(
     job = Job(script, tuple(arguments or ()), "run", answer="", folder=str(folder.resolve()), every=every)
     code, seen = launch(job)
     if (folder / FILE).exists():
-        _tell(folder, seen, chosen, left)
+        _tell(folder, seen, rules)
     else:
         print(f"streamgauge: {script}: no training step was seen; nothing was stored", file=sys.stderr)
     return code
 
 
-def _tell(folder: Path, seen: Seen | None, select: Sequence[str], ignore: Sequence[str]) -> None:
+def _tell(folder: Path, seen: Seen | None, rules: Rules) -> None:
     """Judge the stored run, save the findings, write the report, print."""
     from streamgauge import api, gauge
     from streamgauge.reporting import findings_text, show, verdict_line
 
     stored = api.load(folder)
     assert isinstance(stored, api.Run)
-    examination = _examined(stored, seen, select, ignore)
+    examination = _examined(stored, seen, rules)
     gauge.write_findings(folder, examination.findings)
     page = api.report(folder)
     show(verdict_line(stored.verdict(), folder.name))
@@ -75,10 +83,10 @@ def _tell(folder: Path, seen: Seen | None, select: Sequence[str], ignore: Sequen
     print(f"report: {page}")
 
 
-def _examined(stored: Run, seen: Seen | None, select: Sequence[str], ignore: Sequence[str]) -> Examination:
+def _examined(stored: Run, seen: Seen | None, rules: Rules) -> Examination:
     """The rules on the stored readings, with what only the live process knew."""
     from streamgauge.rules import Evidence, examine
 
     saved = stored.evidence()
     facts: dict[str, Any] = {**saved.facts, **(seen.facts if seen is not None else {}), "phase": "run"}
-    return examine(Evidence(saved.wiring, saved.readings, facts), select, ignore)
+    return examine(Evidence(saved.wiring, saved.readings, facts), **rules)

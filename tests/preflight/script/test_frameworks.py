@@ -92,8 +92,7 @@ def test_a_script_of_a_framework(
     (tmp_path / "train.py").write_text(HEAD + SCRIPTS[kind])
     monkeypatch.chdir(tmp_path)
     code = main(["check", "train.py", "--format", "json"])
-    out = capfd.readouterr().out
-    answer: dict[str, Any] = json.loads(out[out.index("\n{") :] if not out.startswith("{") else out)
+    answer: dict[str, Any] = json.loads(capfd.readouterr().out)
     assert code == 0
     assert [f["name"] for f in answer["findings"] if f["severity"] != "info"] == []
     assert any(note.startswith(f"judged: {NAMES[kind]}, ") for note in answer["notes"])

@@ -104,10 +104,11 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.slow
 def test_check_of_a_script(script: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["check", script, "--format", "json", "--", "--lr", "0.002"]) == 0
-    out = capfd.readouterr().out
-    own, answer = out[: out.index("{")], json.loads(out[out.index("{") :])
-    assert own.splitlines()[:3] == ["argv ['--lr', '0.002']", "main __main__ train.py project", "step 0"]
-    assert own.splitlines()[-1] == "step 40", "it ends within the 42nd step of the optimizer"
+    out, err = capfd.readouterr()
+    answer = json.loads(out)
+    own = err.splitlines()
+    assert own[:3] == ["argv ['--lr', '0.002']", "main __main__ train.py project", "step 0"]
+    assert own[-1] == "step 40", "it ends within the 42nd step of the optimizer"
     assert len(answer["wiring"]["joins"]) == 4
     assert answer["facts"]["setup"]["groups"][0]["lr"] == 0.002
     assert any("torch.save(model.pt) x41" in note for note in answer["notes"])
@@ -128,6 +129,8 @@ def test_workers_of_a_data_loader_are_left_alone(script: str, capfd: pytest.Capt
 def test_an_exception_of_the_script_stays_visible_and_is_judged(script: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["check", script, "--", "--fault", "raise"]) == 0
     out, err = capfd.readouterr()
+    assert out.startswith("argv ")
+    assert "step 19\n" in out
     assert "KeyError: 'my own fault'" in err
     assert "streamgauge" not in err, "the traceback is the script's alone"
     assert "the script raised KeyError" in out

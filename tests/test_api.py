@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 import warnings
 from pathlib import Path
 
@@ -125,3 +127,68 @@ def test_import_is_light() -> None:
     code = "import sys, streamgauge; sys.exit('torch' in sys.modules)"
     with warnings.catch_warnings():
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def damaged(comparison: Path, folder: Path, sql: str) -> Path:
+    """A copy of the comparison whose arm `pre` is damaged."""
+    shutil.copytree(comparison, folder)
+    file = folder / "arms" / "pre" / "run.sqlite"
+    if sql == "zeros":
+        with file.open("r+b") as store:
+            size = file.stat().st_size
+            store.seek(size // 4)
+            store.write(bytes(size // 2))
+    elif sql == "text":
+        file.write_text("not a database" * 100)
+    elif sql == "empty":
+        file.write_text("")
+    else:
+        with sqlite3.connect(file) as connection:
+            connection.executescript(sql)
+        connection.close()
+    return folder
+
+
+DAMAGES = [
+    "zeros",
+    "text",
+    "empty",
+    "DROP TABLE reading",
+    "DROP TABLE run",
+    "UPDATE run SET value = '{'",
+    "UPDATE run SET value = '[]' WHERE key = 'facts'",
+    "UPDATE run SET value = '3' WHERE key = 'wiring'",
+    "UPDATE run SET value = '[1]' WHERE key = 'config'",
+    "UPDATE run SET value = 'null' WHERE key = 'versions'",
+    "UPDATE run SET value = '{\"unigram_entropy\": \"high\"}' WHERE key = 'facts'",
+    "DELETE FROM place",
+    "UPDATE reading SET value = 'much'",
+    "PRAGMA user_version = 99",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_arm_is_not_assessed_and_the_others_are(comparison: Path, tmp_path: Path, damage: str) -> None:
+    folder = damaged(comparison, tmp_path / "c", damage)
+    with pytest.raises(sg.InputError) as caught:
+        sg.report(folder / "arms" / "pre", tmp_path / "one.html")
+    assert "\n" not in str(caught.value)
+    none, pre = sg.load(folder).report().arms
+    assert (pre.verdict.answer, pre.verdict.reason) == ("not assessed", str(caught.value))
+    assert len(none.readings["loss"]) == 12
+    assert "not assessed" in sg.report(folder).read_text()
+
+
+@pytest.mark.parametrize("file", ["comparison.json", "arms/pre/run.sqlite", "arms/pre/config.json", "notes.html"])
+def test_a_report_is_written_over_nothing_but_a_report(comparison: Path, tmp_path: Path, file: str) -> None:
+    folder = tmp_path / "c"
+    shutil.copytree(comparison, folder)
+    (folder / "notes.html").write_text("<p>mine</p>")
+    before = (folder / file).read_bytes()
+    (folder / "link.html").symlink_to(folder / file)
+    for out in (folder / file, folder / "link.html"):
+        with pytest.raises(sg.InputError, match="give a") as caught:
+            sg.report(folder, out)
+        assert "\n" not in str(caught.value)
+    assert (folder / file).read_bytes() == before
+    assert sg.report(folder, folder / "new.htm") == sg.report(folder, folder / "new.htm")

@@ -16,6 +16,7 @@ from streamgauge.errors import InputError
 from streamgauge.gauge.schema import FILE
 from streamgauge.gauge.store import Mode
 from streamgauge.reporting import Arm, Data, Report, render
+from streamgauge.reporting.file import check_page
 from streamgauge.rules import Evidence, Examination, Outcome, examine, outcome
 from streamgauge.rules.evidence import FACTS
 from streamgauge.vocabulary import Answer, Finding, Readings, Verdict
@@ -68,15 +69,22 @@ class Run(gauge.StoredRun):
 
 
 class Comparison:
-    """A folder of runs made on identical batches: `arms` name -> Run, for the arms that have a store."""
+    """A folder of runs made on identical batches: `arms` name -> Run, for the arms that have a store.
+
+    `unreadable` name -> why, for the arms whose store is damaged.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.record = lab.Record.load(path)
         self.path = self.record.folder
         self.arms: dict[str, Run] = {}
+        self.unreadable: dict[str, str] = {}
         for name in self.record.arms:
             if (self.record.run(name) / FILE).exists():
-                self.arms[name] = _run(self.record.run(name))
+                try:
+                    self.arms[name] = _run(self.record.run(name))
+                except InputError as error:
+                    self.unreadable[name] = str(error)
 
     def __repr__(self) -> str:
         return f"Comparison({str(self.path)!r}, {len(self.record.arms)} arms: {', '.join(self.record.arms)})"
@@ -102,6 +110,8 @@ class Comparison:
         entry = self.record.arms[name]
         if name in self.arms:
             return _arm(name, self.arms[name], seconds=entry.seconds)
+        if name in self.unreadable:
+            return Arm(name, Verdict("not assessed", self.unreadable[name]))
         return Arm(name, Verdict("not assessed", entry.note or f"{entry.status}, no readings"))
 
 
@@ -189,14 +199,17 @@ def compare(
 
 
 def report(path: str | Path, out: str | Path | None = None) -> Path:
-    """Write the report of a run or a comparison as one HTML file; returns its path (default: in the folder)."""
+    """Write the report of a run or a comparison as one HTML file; returns its path (default: in the folder).
+
+    Of files that exist, only a report is written over. A damaged run is an InputError; a damaged arm of a comparison
+    is shown as not assessed.
+    """
     loaded = load(path)
     content = loaded.report() if isinstance(loaded, Comparison) else _single(loaded)
-    file = Path(out) if out is not None else Path(path) / "report.html"
-    if file.is_dir():
-        raise InputError(f"{file} is a folder; give the name of the HTML file to write")
+    file = Path(out) if out is not None else _folder(Path(path)) / "report.html"
+    check_page(file)
     try:
-        file.write_text(render(content), encoding="utf-8")
+        file.write_text(render(content), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise InputError(f"{file}: {(error.strerror or str(error)).lower()}; choose another place with --out") from None
     return file
@@ -204,7 +217,12 @@ def report(path: str | Path, out: str | Path | None = None) -> Path:
 
 def _run(path: str | Path) -> Run:
     stored = gauge.load_run(path)
+    lab.check_intact(stored)
     return Run(stored.path, stored.connect)
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
 
 
 def _single(run: Run) -> Report:

@@ -6,6 +6,7 @@ from streamgauge.lab.arms import compare
 from streamgauge.lab.comparison import AXES, Comparison
 from streamgauge.lab.config import Config
 from streamgauge.lab.corpus import VOCAB, Corpus, load, standard_library, text
+from streamgauge.lab.intact import check_intact
 from streamgauge.lab.loop import Result, build, train, validate
 from streamgauge.lab.presets import PRESETS
 from streamgauge.lab.record import RECORD, Record
@@ -25,6 +26,7 @@ __all__ = [
     "Row",
     "Stopped",
     "build",
+    "check_intact",
     "compare",
     "load",
     "standard_library",

@@ -72,9 +72,7 @@ def _try(config: Config) -> None:
     except (RuntimeError, MemoryError) as error:
         what = f"depth={config.depth}, width={config.width} cannot be built"
         why = " ".join(str(error).split()) or "not enough memory"
-        raise InputError(
-            f"depth={config.depth}, width={config.width} cannot be built: {why}; give smaller ones"
-        ) from None
+        raise InputError(f"{what}: {why}; give smaller ones") from None
 
 
 def _run_all(record: Record, arms: dict[str, Config], workers: int, display: Display) -> None:

@@ -19,7 +19,8 @@ class Net(nn.Module):
     def forward(self, alpha, beta, gamma):
         if gamma.dim() != 1:
             raise ValueError("gamma is one axis")
-        return alpha * beta + self.ffn(self.norm(alpha * beta)) + 0 * gamma.mean()
+        h = alpha * beta
+        return h + self.ffn(self.norm(h)) + 0 * gamma.mean()
 def sizes():
     return torch.randn(2, 3, 8), torch.ones(3, 1), torch.ones(5)
 def bare():

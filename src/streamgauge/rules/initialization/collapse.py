@@ -58,7 +58,7 @@ def token_collapse(
     first, last = float(row[read[0]]), float(row[read[-1]])
     if harm.absent or (pretrained and not harm.measured):
         return
-    kind = regime(wiring) if wiring is not None else "unrecognised"
+    kind: str = regime(wiring) if wiring is not None else "unrecognised"
     if last < cut:
         return
     if len(read) > 1 and kind != "no residual":
@@ -77,10 +77,13 @@ def token_collapse(
     if wiring is not None:
         inside = [j for j in wiring.sublayers if j.index in where]
         place = site(inside) if inside else place
+    if kind == "post" and wiring is not None and len(wiring.places) < len(wiring.sublayers):
+        kind = "b2t"  # the long skip is there already
     remedy = {
         "no residual": f"from `{name}` on add each sublayer's input: `x = x + f(norm(x))` in place of `x = f(norm(x))`",
-        "post": f"from `{name}` on use B2T (add the block's input again before its last norm), DeepNorm's alpha on the "
-        "skip, or Pre-LN: `x + f(norm(x))` in place of `norm(x + f(x))`",
+        "post": f"from `{name}` on use B2T (add the block's input again before its last norm), DeepNorm (its alpha on "
+        "the skip with its beta in the init), or Pre-LN: `x + f(norm(x))` in place of `norm(x + f(x))`",
+        "b2t": "multiply every matrix of a block by L^-1/2 at init, as B2T's authors do, and warm up for longer",
     }.get(kind, f"scale what each branch from `{name}` on adds: initialize its output projection with std/sqrt(2 L)")
     yield find(
         harm.severity(predicted),
@@ -93,6 +96,8 @@ def token_collapse(
             "step": Quantity(int(token_cosine.steps[-1 if harm.measured else 0]), "step"),
             **harm.evidence,
         },
-        cause="attention averages the tokens, and what the skip path carries is too weak to keep them apart",
+        cause="attention averages the tokens, and "
+        + ("no skip path" if kind == "no residual" else "what the skip path carries is too weak to")
+        + (" keeps them apart" if kind == "no residual" else " keep them apart"),
         fix=remedy,
     )

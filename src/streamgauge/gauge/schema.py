@@ -15,6 +15,7 @@ VERSION = 1
 FILE = "run.sqlite"
 APPLICATION = 0x53475247  # "SGRG"
 
+NAMES = ("run", "signal", "place", "reading", "event", "finding")
 TABLES = f"""
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE signal (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, unit TEXT NOT NULL, level TEXT NOT NULL);
@@ -41,6 +42,13 @@ def store_file(path: str | Path) -> Path:
     return file
 
 
+def damaged(file: str | Path | None, why: object) -> InputError:
+    """The error for a store that is ours and cannot be read as one."""
+    what = " ".join(str(why).split())[:120]
+    advice = "restore a copy of it, or remove it and start the run again"
+    return InputError(f"{file or 'the run in memory'} is damaged: {what}; {advice}")
+
+
 def verify(connection: sqlite3.Connection, file: Path) -> None:
     """Raise InputError unless this is a store of a version that is understood here."""
     try:
@@ -55,6 +63,12 @@ def verify(connection: sqlite3.Connection, file: Path) -> None:
         raise InputError(
             f"{file} has format {version}, this streamgauge reads up to {VERSION}; update it with pip install -U"
         )
+    try:
+        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        raise damaged(file, error) from None
+    if missing := [name for name in NAMES if name not in found]:
+        raise damaged(file, f"it has no table {', '.join(missing)}")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from streamgauge.gauge import given
 from streamgauge.gauge.ledger import Row
 from streamgauge.gauge.plain import dumps
 from streamgauge.gauge.process import alive, this_process
-from streamgauge.gauge.schema import FILE, TABLES, store_file, verify
+from streamgauge.gauge.schema import FILE, TABLES, damaged, store_file, verify
 from streamgauge.vocabulary import Finding, Place
 
 Mode = Literal["new", "append", "replace"]
@@ -63,7 +63,7 @@ class Store:
             OPEN[self._name] = self
         self._rows: list[tuple[int, int, int, float | None]] = []
         self._commands: list[tuple[str, Sequence[Any]]] = []
-        self._signals = {name: key for key, name in self.connection.execute("SELECT id, name FROM signal")}
+        self._signals = {name: key for key, name in self._read("SELECT id, name FROM signal")}
         self._warned: set[str] = set()
         self.put("status", "running")
         self.put("started", datetime.now(UTC).isoformat(timespec="seconds"))
@@ -71,6 +71,12 @@ class Store:
         self.flush()
         self._at_exit = _at_exit(weakref.ref(self))
         atexit.register(self._at_exit)
+
+    def _read(self, sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return self.connection.execute(sql).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise damaged(self.folder, error) from None
 
     def put(self, key: str, value: Any) -> None:
         """Set one entry of table `run`: anything with a form in JSON."""
@@ -108,7 +114,7 @@ class Store:
 
     def next_step(self) -> int:
         """The step after the last one that has readings; 0 in a new run."""
-        (last,) = self.connection.execute("SELECT max(step) FROM reading").fetchone()
+        ((last,),) = self._read("SELECT max(step) FROM reading")
         return 0 if last is None else int(last) + 1
 
     def forget_from(self, step: int) -> None:
@@ -140,7 +146,7 @@ class Store:
             except REFUSED:
                 self._roll_back()
                 self._commit(one_by_one=True)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *REFUSED) as error:
             self._roll_back()
             self._warn(f"cannot write {self.folder}: {error}; trying again")
             return
@@ -247,10 +253,14 @@ def _claim(file: Path) -> None:
     """Raise InputError unless `file` is a store that no other living process writes."""
     with contextlib.closing(sqlite3.connect(file, timeout=10.0)) as connection:
         verify(connection, file)
-        meta = {key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM run")}
-    process = meta.get("process", {})
-    other = process.get("pid") != os.getpid()
-    if meta.get("status") == "running" and other and alive(process, float(meta.get("updated", 0.0))):
+        try:
+            meta = {key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM run")}
+            process = meta.get("process", {})
+            other = process.get("pid") != os.getpid()
+            taken = meta.get("status") == "running" and other and alive(process, float(meta.get("updated", 0.0)))
+        except (sqlite3.DatabaseError, AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise damaged(file, error) from None
+    if taken:
         raise InputError(
             f"{file.parent} is being written by process {process.get('pid')}; stop it or give another folder"
         )
@@ -276,5 +286,5 @@ def write_findings(path: str | Path, findings: Iterable[Finding]) -> None:
             connection.execute("DELETE FROM finding")
             connection.executemany(FINDING, _rows(findings))
             connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             raise InputError(f"cannot save findings into {file}: {error}; check its permissions") from None

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from streamgauge.errors import InputError, unknown
 from streamgauge.gauge.process import alive
-from streamgauge.gauge.schema import reading, store_file
+from streamgauge.gauge.schema import FILE, damaged, reading, store_file
 from streamgauge.gauge.signals import SIGNALS
 from streamgauge.gauge.store import Status
 from streamgauge.vocabulary import RUN, Finding, Place, Reading, Readings, Wiring
@@ -38,17 +38,32 @@ class StoredRun:
         self.connect = connect
 
     def _all(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        with self.connect() as connection:
-            return connection.execute(sql, values).fetchall()
+        try:
+            with self.connect() as connection:
+                return connection.execute(sql, values).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the driver decodes text
+            raise self._damaged(error) from None
+
+    def _damaged(self, why: object) -> InputError:
+        return damaged(None if self.path is None else self.path / FILE, why)
+
+    def _json(self, text: Any, where: str, kind: type | None = None) -> Any:
+        try:
+            value = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._damaged(f"{where} is not JSON ({error})") from None
+        if kind is not None and not isinstance(value, kind):
+            raise self._damaged(f"{where} is a {type(value).__name__}, not a {kind.__name__}")
+        return value
 
     @property
     def meta(self) -> dict[str, Any]:
         """Table `run` as it stands: config, facts, wiring, versions, status, process ..."""
-        return {key: json.loads(value) for key, value in self._all("SELECT key, value FROM run")}
+        return {key: self._json(text, f"run.{key}") for key, text in self._all("SELECT key, value FROM run")}
 
-    def _meta(self, key: str, default: Any) -> Any:
+    def _meta(self, key: str, default: Any, kind: type | None = None) -> Any:
         rows = self._all("SELECT value FROM run WHERE key = ?", (key,))
-        return json.loads(rows[0][0]) if rows else default
+        return self._json(rows[0][0], f"run.{key}", kind) if rows else default
 
     @property
     def config(self) -> dict[str, Any]:
@@ -58,27 +73,34 @@ class StoredRun:
     @property
     def facts(self) -> dict[str, Any]:
         """What is known about model, optimizer and data beyond the readings."""
-        return self._meta("facts", {})  # type: ignore[no-any-return]
+        return self._meta("facts", {}, dict)  # type: ignore[no-any-return]
 
     @property
     def versions(self) -> dict[str, str]:
         """The software that made the run."""
-        return self._meta("versions", {})  # type: ignore[no-any-return]
+        return self._meta("versions", {}, dict)  # type: ignore[no-any-return]
 
     @property
     def wiring(self) -> Wiring | None:
         """The wiring of the model, or None where none was read."""
         data = self._meta("wiring", None)
-        return None if data is None else Wiring.from_dict(data)
+        try:
+            return None if data is None else Wiring.from_dict(data)
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._damaged(f"run.wiring is no wiring ({error})") from None
 
     @property
     def status(self) -> Status:
         """running, finished, or interrupted: by an exception, or by the death of the process."""
         meta = self.meta
-        status: Status = meta.get("status", "interrupted")
-        if status == "running" and not alive(meta.get("process", {}), float(meta.get("updated", 0.0))):
-            return "interrupted"
-        return status
+        status = meta.get("status", "interrupted")
+        if status not in get_args(Status):
+            raise self._damaged(f"run.status is {status!r}")
+        try:
+            lives = status != "running" or alive(meta.get("process", {}), float(meta.get("updated", 0.0)))
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            raise self._damaged("run.process or run.updated says nothing of a process") from None
+        return status if lives else "interrupted"
 
     @property
     def signals(self) -> dict[str, str]:
@@ -89,6 +111,8 @@ class StoredRun:
     def places(self) -> tuple[Place, ...]:
         """The sublayers where the gauge measures, in execution order."""
         rows = self._all('SELECT "index", path, kind FROM place WHERE "index" >= 0 ORDER BY "index"')
+        if any(not isinstance(index, int) for index, *_ in rows):
+            raise self._damaged("a place has no number")
         return tuple(Place(*row) for row in rows)
 
     def readings(self, signal: str) -> Readings:
@@ -99,11 +123,17 @@ class StoredRun:
         key, unit, level = rows[0] if rows else (-1, SIGNALS[signal].unit, SIGNALS[signal].level)
         places = (RUN,) if level == "run" else self.places
         found = self._all("SELECT step, place, value FROM reading WHERE signal = ? ORDER BY step, place", (key,))
-        table = np.array(found, dtype=np.float64).reshape(-1, 3)  # NULL becomes NaN
+        try:
+            table = np.array(found, dtype=np.float64).reshape(-1, 3)  # NULL becomes NaN
+        except (TypeError, ValueError):
+            raise self._damaged(f"a reading of {signal} is no number") from None
         steps, row = np.unique(table[:, 0].astype(np.int64), return_inverse=True)
         column = {place.index: i for i, place in enumerate(places)}
         values = np.full((len(steps), len(places)), np.nan)
-        values[row, [column[int(index)] for index in table[:, 1]]] = table[:, 2]
+        try:
+            values[row, [column[int(index)] for index in table[:, 1]]] = table[:, 2]
+        except (KeyError, ValueError, OverflowError) as error:
+            raise self._damaged(f"a reading of {signal} lies at an unknown place ({error})") from None
         return Readings(signal, values, steps, places, unit)
 
     def non_finite(self) -> list[Reading]:
@@ -117,11 +147,15 @@ class StoredRun:
     def events(self, kind: str | None = None) -> list[Event]:
         """What happened, in order: wiring, places, alarm, non-finite, exception ..., or one kind of it."""
         rows = self._all("SELECT step, kind, json FROM event ORDER BY id")
-        return [Event(step, k, json.loads(detail)) for step, k, detail in rows if kind in (None, k)]
+        return [Event(step, k, self._json(detail, f"event {k}")) for step, k, detail in rows if kind in (None, k)]
 
     def saved_findings(self) -> list[Finding]:
         """The findings that the rules saved with the run."""
-        return [Finding.from_json(text) for (text,) in self._all("SELECT json FROM finding ORDER BY id")]
+        texts = self._all("SELECT json FROM finding ORDER BY id")
+        try:
+            return [Finding.from_json(text) for (text,) in texts]
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._damaged(f"a finding cannot be read ({error})") from None
 
     def to_pandas(self) -> Any:
         """All readings as a DataFrame with the columns step, signal, unit, place, path, kind, value."""
@@ -134,7 +168,10 @@ class StoredRun:
             "JOIN signal ON signal.id = reading.signal JOIN place ON place.id = reading.place ORDER BY 2, 1, 4"
         )
         frame = pd.DataFrame(rows, columns=["step", "signal", "unit", "place", "path", "kind", "value"])
-        return frame.astype({"value": "float64"})
+        try:
+            return frame.astype({"value": "float64"})
+        except (TypeError, ValueError):
+            raise self._damaged("a reading is no number") from None
 
 
 def load_run(path: str | Path) -> StoredRun:

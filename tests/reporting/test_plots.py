@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -61,9 +62,24 @@ def test_figures_are_what_plotly_takes(name: str, canned: Report) -> None:
 
 
 @pytest.mark.parametrize("name", PLOTS)
-@pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, -1.0, 1e300])
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, 0.0, -1.0, 1e300, 1.7e308, -1.7e308, 1e-320, 5e-324, sys.float_info.max]
+)
 def test_hard_values_give_strict_json(name: str, value: float, canned: Report) -> None:
     for panel in panels(name, ruined(canned, value)):
+        json.dumps([figure.payload() for figure in panel.figures], allow_nan=False)
+
+
+@pytest.mark.parametrize("name", PLOTS)
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 1e-320, 5e-324, sys.float_info.max])
+@pytest.mark.parametrize("other", [None, 1.0, -1.7e308, 1.7e308, 1e-320])
+def test_values_at_both_ends_give_strict_json(name: str, value: float, other: float | None, canned: Report) -> None:
+    report = ruined(canned, value)
+    for arm in report.arms:
+        for readings in arm.readings.values():
+            if other is not None:
+                readings.values[1::2] = other
+    for panel in panels(name, report):
         json.dumps([figure.payload() for figure in panel.figures], allow_nan=False)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,7 @@ SAMPLED = 200_000  # values that the ends of a diverging scale are estimated fro
 DECADES = 10.0  # a log scale shows at most this many, down from its upper end
 BROKEN, NOTHING = 65_534, 65_533  # codes of cells that have no logarithm or no number
 TOP = 65_000
+FARTHEST = 1e150  # a linear scale ends here, so that differences and sums stay finite
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ def _shape(places: int, steps: int, cells: int) -> tuple[int, int]:
 def _scaled(readings: Readings, shape: View) -> tuple[Floats, Bools]:
     values = readings.values
     if shape.scale != "log":
-        return values, np.zeros(values.shape, dtype=bool)
+        drawn = np.where(np.isfinite(values), np.clip(values, -FARTHEST, FARTHEST), values)
+        return drawn, np.zeros(values.shape, dtype=bool)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log10(np.where(values > 0, values, np.nan)), np.asarray(values <= 0)
 
@@ -139,8 +143,13 @@ def _key(shape: View, span: Span, unit: str, broken: bool) -> ColourKey:
     for share, value in ((0.0, span.low), (0.5, middle), (1.0, span.high)):
         sign = "≤ " if share == 0 and span.cut[0] else "≥ " if share == 1 and span.cut[1] else ""
         unit_text = f" {unit}" if share == 1 and unit not in ("", "1") else ""
-        ticks.append((share, f"{sign}{shown(float(10**value) if span.log else float(value), 2)}{unit_text}"))
+        ticks.append((share, f"{sign}{shown(_power(value) if span.log else float(value), 2)}{unit_text}"))
     return ColourKey(_palette(shape), tuple(ticks), broken)
+
+
+def _power(exponent: float) -> float:
+    whole = math.floor(exponent)  # 10 ** exponent itself may round beyond the largest double
+    return min(float(f"{10 ** (exponent - whole):.6f}e{whole}"), sys.float_info.max)
 
 
 def _sentence(readings: Readings, broken: Bools) -> str:

@@ -35,7 +35,10 @@ def points(report: Report) -> int:
 
 def numbers(values: Any, digits: int = 5) -> list[float | None]:
     """Values for JSON, rounded to `digits` significant digits; None where a value is not finite."""
-    return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in np.asarray(values, dtype=np.float64)]
+    found = np.asarray(values, dtype=np.float64)
+    rounded = [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in found]
+    # the largest doubles round up to infinity
+    return [float(v) if r is not None and math.isinf(r) else r for v, r in zip(found, rounded, strict=True)]
 
 
 def axis(title: str, spans: list[float], scale: str = "linear", **more: Any) -> dict[str, Any]:
@@ -53,11 +56,12 @@ def log_ticks(spans: list[float]) -> dict[str, Any]:
     if not positive or max(positive) <= 2 * min(positive):
         return {}
     low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
-    decades = math.log10(max(positive) / min(positive))
+    decades = math.log10(max(positive)) - math.log10(min(positive))
     if decades < 2:
         values = [float(f"{m}e{d}") for d in range(low, high + 1) for m in (1, 2, 5)]
     else:
         values = [float(f"1e{d}") for d in range(low, high + 1, max(1, round(decades / 6)))]
+    values = [value for value in values if 0 < value < math.inf]  # 1e-324 and 1e309 are no doubles
     return {"tickvals": values, "ticktext": [shown(value, 1) for value in values]}
 
 

@@ -70,5 +70,5 @@ def _traces(arm: Arm, index: int, readings: Readings, values: Floats, view: View
     if view.noisy:
         return [band(readings.steps, values, index, most // 4), average(readings.steps, values, line, hover, most)]
     steps, low, high = envelope(readings.steps, values, most)
-    middle = np.sqrt(low) * np.sqrt(high) if view.scale == "log" else (low + high) / 2
+    middle = np.sqrt(low) * np.sqrt(high) if view.scale == "log" else low / 2 + high / 2
     return [curve(numbers(steps, 9), numbers(middle), line, hover)]

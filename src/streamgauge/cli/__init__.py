@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from collections.abc import Sequence
@@ -57,6 +58,9 @@ app.command()(schemes)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; every error of the user's is one line on standard error and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):  # a name that is not UTF-8 must not end in an error about printing it
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         command = typer.main.get_command(app)
         code = command.main(

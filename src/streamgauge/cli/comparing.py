@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamgauge.cli.flags import listed
+from streamgauge.cli.flags import listed, path
 from streamgauge.errors import InputError
 
 EPILOG = (
@@ -19,8 +19,20 @@ EPILOG = (
 
 
 def compare(
-    out: Annotated[Path, typer.Option(help="Folder of the comparison; the same command goes on after a stop.")],
-    spec: Annotated[Path | None, typer.Argument(help="A TOML file with the settings below; flags win over it.")] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            parser=path, metavar="PATH", help="Folder of the comparison; the same command goes on after a stop."
+        ),
+    ],
+    spec: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A TOML file with the settings below; flags win over it.",
+            parser=path,
+            metavar="PATH",
+        ),
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="A ready comparison: first-light.")] = None,
     schemes: Annotated[str | None, typer.Option(help="Residual schemes, see `streamgauge schemes`.")] = None,
     norms: Annotated[str | None, typer.Option(help="Norms; default: each scheme's own.")] = None,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeVar
+
+import typer
 
 from streamgauge.errors import InputError
 
@@ -23,11 +26,21 @@ def listed(text: str | None, kind: Callable[[str], T], flag: str, what: str) -> 
     if text is None:
         return None
     try:
-        return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
+        values = tuple(kind(part.strip()) for part in text.split(",") if part.strip())
     except ValueError:
         raise InputError(f"{flag}: {text!r} is not a comma-separated list of {what}") from None
+    if not values:
+        raise InputError(f"{flag}: {text!r} is an empty list; give {what}, or leave {flag} out")
+    return values
 
 
-def names(text: str | None) -> tuple[str, ...]:
+def names(text: str | None, flag: str = "--select") -> tuple[str, ...]:
     """Codes, names or family letters of rules."""
-    return listed(text, str, "--select", "names") or ()
+    return listed(text, str, flag, "names") or ()
+
+
+def path(text: str) -> Path:
+    """A path that was given: an empty one would mean the current folder."""
+    if not text.strip():
+        raise typer.BadParameter("an empty path; give the name of a file or folder")
+    return Path(text)

@@ -53,6 +53,8 @@ def check(
     """
     from streamgauge.settings import load_settings
 
+    if not target.strip():
+        raise InputError("an empty target; give a script, a preset, a config.json, a folder, or module:factory")
     if fix and format is not Form.text:
         raise InputError(f"--fix prints text; leave out --format {format.value}")
     settings = load_settings()
@@ -60,7 +62,7 @@ def check(
     given: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
     rules: dict[str, Any] = {
         "select": settings.select if select is None else names(select),
-        "ignore": settings.ignore if ignore is None else names(ignore),
+        "ignore": settings.ignore if ignore is None else names(ignore, "--ignore"),
         "thresholds": settings.thresholds,
     }
     if is_script(target):

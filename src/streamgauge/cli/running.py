@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.flags import names
+from streamgauge.cli.flags import names, path
 from streamgauge.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ def run(
         list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's own arguments.", show_default=False)
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The run's folder; default: runs/SCRIPT-TIME.", show_default=False)
+        Path | None,
+        typer.Option(
+            parser=path, metavar="PATH", help="The run's folder; default: runs/SCRIPT-TIME.", show_default=False
+        ),
     ] = None,
     every: Annotated[int, typer.Option(help="Steps between two sampled steps of the gauge.")] = 50,
     select: Annotated[str | None, typer.Option(help="Only these rules: codes, names, family letters.")] = None,
@@ -40,6 +43,8 @@ def run(
     What the rules find is printed when the script has ended, also after Ctrl-C or an exception. The exit code is the
     script's own; 2 where there is no such script.
     """
+    if not script.strip():
+        raise InputError("an empty name; give a training script")
     from streamgauge.gauge.schema import FILE
     from streamgauge.preflight.script import Job, launch
     from streamgauge.rules import Evidence, examine
@@ -48,7 +53,7 @@ def run(
     settings = load_settings()
     rules: Rules = {
         "select": settings.select if select is None else names(select),
-        "ignore": settings.ignore if ignore is None else names(ignore),
+        "ignore": settings.ignore if ignore is None else names(ignore, "--ignore"),
         "thresholds": settings.thresholds,
     }
     examine(Evidence(), **rules)  # a misspelt rule is said before hours of training

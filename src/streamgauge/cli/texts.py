@@ -7,10 +7,24 @@ from typing import Annotated
 
 import typer
 
+from streamgauge.cli.flags import path
+
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run's folder, or a comparison's; also one still being written.")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file; default: report.html in the folder.")] = None,
+    run: Annotated[
+        Path,
+        typer.Argument(
+            parser=path, metavar="PATH", help="A run's folder, or a comparison's; also one still being written."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The HTML file; default: report.html in the folder.",
+            parser=path,
+            metavar="PATH",
+        ),
+    ] = None,
 ) -> int:
     """Write the report of a run or a comparison: one HTML file that opens without a network."""
     from streamgauge.api import report as write_report

@@ -46,7 +46,7 @@ def number(value: Any, what: str) -> float:
     """`value` as one real number; NaN and infinities are numbers here."""
     size = value.numel() if isinstance(value, Tensor) else getattr(value, "size", 1)
     if size != 1:
-        raise InputError(f"{what} has shape {tuple(value.shape)}; give one number, for example its mean")
+        raise InputError(f"{what} has shape {tuple(value.shape)}; take its mean")
     try:
         if isinstance(value, str | bytes):
             raise TypeError
@@ -60,7 +60,7 @@ def scalar(value: Any, what: str) -> Tensor | float:
     if not isinstance(value, Tensor):
         return number(value, what)
     if value.numel() != 1:
-        raise InputError(f"{what} has shape {tuple(value.shape)}; give one number, for example its mean")
+        raise InputError(f"{what} has shape {tuple(value.shape)}; take its mean")
     if value.is_complex() or value.is_meta:
         raise InputError(f"{what} is {value.dtype} on {value.device}, no real number; give one number")
     return value.detach().reshape(())

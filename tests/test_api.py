@@ -179,6 +179,14 @@ def test_a_damaged_arm_is_not_assessed_and_the_others_are(comparison: Path, tmp_
     assert "not assessed" in sg.report(folder).read_text()
 
 
+@pytest.mark.parametrize("value", [1e-320, 1.7e308, -1.7e308, 0.0])
+def test_the_largest_and_smallest_readings_are_drawn(comparison: Path, tmp_path: Path, value: float) -> None:
+    folder = damaged(comparison, tmp_path / "c", f"UPDATE reading SET value = {value!r}")
+    assert sg.report(folder).stat().st_size > 0
+    mixed = damaged(comparison, tmp_path / "e", f"UPDATE reading SET value = {value!r} WHERE step % 2")
+    assert sg.report(mixed).stat().st_size > 0
+
+
 @pytest.mark.parametrize("file", ["comparison.json", "arms/pre/run.sqlite", "arms/pre/config.json", "notes.html"])
 def test_a_report_is_written_over_nothing_but_a_report(comparison: Path, tmp_path: Path, file: str) -> None:
     folder = tmp_path / "c"
@@ -192,3 +200,14 @@ def test_a_report_is_written_over_nothing_but_a_report(comparison: Path, tmp_pat
         assert "\n" not in str(caught.value)
     assert (folder / file).read_bytes() == before
     assert sg.report(folder, folder / "new.htm") == sg.report(folder, folder / "new.htm")
+
+
+def test_first_use_leaves_the_random_state_alone() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import random, streamgauge as sg; random.seed(1); before = random.getstate(); "
+        "[getattr(sg, name) for name in sg.__all__]; import sys; sys.exit(random.getstate() != before)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 from torch.optim import Optimizer
 
@@ -49,7 +51,12 @@ class Run(gauge.StoredRun):
 
     def examine(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> Examination:
         """Findings, what was not assessed and why, and the rules that passed."""
-        return examine(self.evidence(), select, ignore)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return examine(self.evidence(), select, ignore)
+        except ArithmeticError as error:
+            where = f"{self.path}: " if self.path is not None else ""
+            raise InputError(f"{where}the readings are too large or too small to be judged ({error})") from None
 
     def findings(self) -> list[Finding]:
         """Root cause first; what a finding explains hangs under it in `consequences`."""
@@ -193,7 +200,8 @@ def compare(
     folder = lab.compare(comparison, out, workers=workers, progress=progress, command=command)
     result = Comparison(folder)
     for name, run in result.arms.items():
-        gauge.write_findings(result.record.run(name), run.findings())
+        with suppress(InputError):  # the report says of such an arm why it is not assessed
+            gauge.write_findings(result.record.run(name), run.findings())
     report(folder)
     return result
 
@@ -239,8 +247,13 @@ def _single(run: Run) -> Report:
 
 
 def _arm(name: str, run: Run, seconds: float | None = None) -> Arm:
-    examination, ended = run.examine(), run.outcome()
     facts = dict(run.facts) | ({} if seconds is None else {"cpu_seconds": seconds}) | {"status": run.status}
+    settings = {name: facts.get(name) if value is None else value for name, value in run.config.items()}
+    try:
+        examination, ended = run.examine(), run.outcome()
+    except InputError as error:
+        judged = Verdict("not assessed", str(error))
+        return Arm(name, judged, wiring=run.wiring, readings=run.all_readings(), config=settings, facts=facts)
     return Arm(
         name,
         _verdict(ended, examination.findings),
@@ -249,7 +262,7 @@ def _arm(name: str, run: Run, seconds: float | None = None) -> Arm:
         run.all_readings(),
         examination.findings,
         examination.not_assessed,
-        {name: facts.get(name) if value is None else value for name, value in run.config.items()},
+        settings,
         facts,
     )
 

@@ -6,6 +6,8 @@ Public names load on first use, so that `import streamgauge` and the command lin
 from __future__ import annotations
 
 import importlib
+import random
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -64,12 +66,21 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
-        return importlib.import_module(f"streamgauge.{name}")
+        return _imported(name)
     if name in _HOMES:
-        value = getattr(importlib.import_module(f"streamgauge.{_HOMES[name]}"), name)
+        value = getattr(_imported(_HOMES[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'streamgauge' has no attribute {name!r}")
+
+
+def _imported(name: str) -> ModuleType:
+    """Import a room; some of what it imports draws from `random` on the way, which a seeded run must not notice."""
+    state = random.getstate()
+    try:
+        return importlib.import_module(f"streamgauge.{name}")
+    finally:
+        random.setstate(state)
 
 
 def __dir__() -> list[str]:

@@ -694,3 +694,31 @@ def test_part_of_the_branch_reads_the_stream_without_the_norm() -> None:
 def test_reading_twice_gives_the_same() -> None:
     model = stack(Pre(), Pre())
     assert read(model) == read(model) == read(copy.deepcopy(model))
+
+
+class GainFirst(nn.Module):
+    """g * (x - m) / sqrt(v + eps) + b, the gain multiplied before the division (as in many hand-written norms)."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.g, self.b, self.eps = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        return self.g * centred / (centred.pow(2).mean(-1, keepdim=True) + self.eps).sqrt() + self.b
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_gain_before_the_division_is_a_gain(dtype: torch.dtype) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.up, self.down = GainFirst(16, 1e-6), nn.Linear(16, 32), nn.Linear(32, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.down(torch.relu(self.up(self.norm(x))))
+
+    model = nn.Sequential(Block(), Block()).to(dtype)
+    wiring = read_wiring(model, torch.randn(2, 5, 16, dtype=dtype))
+    assert [(j.placement, j.norm, j.eps) for j in wiring.joins] == [("pre", "layernorm", 1e-6)] * 2
+    assert {(n.size, n.dtype, n.fused) for n in wiring.norms} == {(16, str(dtype).removeprefix("torch."), False)}

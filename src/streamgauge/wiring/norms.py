@@ -57,13 +57,23 @@ class _Finder:
 
     def _product(self, node: Node, operand: int, stat: Stat) -> bool:
         """Whether node = operand * stat is a normed value; then it becomes a site."""
+        operand, gained = self._ungained(operand)
         own = self.statistics.stats.get(operand)
         centred = own is not None and own.what == "centred" and own.x == stat.x
         if stat.size < 2 or (not centred and self.facts.root[operand] != stat.x):
             return False
         kind: NormKind = "layernorm" if centred else "scalenorm" if stat.summed else "rmsnorm"
-        self._finish(Site(stat.x, node.id, node.id, kind, _tidy(stat.eps), stat.size, stat.dtype, False, False))
+        self._finish(Site(stat.x, node.id, node.id, kind, _tidy(stat.eps), stat.size, stat.dtype, False, gained))
         return True
+
+    def _ungained(self, operand: int) -> tuple[int, bool]:
+        """The tensor that a trained gain multiplies, and whether there is one: g * z / sqrt(s + eps)."""
+        node = self.nodes[operand]
+        if node.op == "mul" and len(node.inputs) == 2:
+            trained = [self.nodes[i].trained for i in node.inputs]
+            if trained.count(True) == 1:
+                return node.inputs[trained.index(False)], True
+        return operand, False
 
     def _fused(self, node: Node) -> None:
         kind: NormKind = ops.FUSED_NORMS[node.op]  # type: ignore[assignment]

@@ -145,7 +145,9 @@ def eps_dominates(
 
 def shares(norms: list[Join], stream_rms: Readings, pretrained: bool) -> dict[int, float]:
     """join index -> eps / variance, at the first step that was read."""
-    rms = {place.index: float(v) for place, v in zip(stream_rms.places, stream_rms.first, strict=True)}
+    first = stream_rms.first
+    held = np.where(first > 0, np.clip(first, 1e-150, 1e150), first)  # a square must neither vanish nor overflow
+    rms = {place.index: float(v) for place, v in zip(stream_rms.places, held, strict=True)}
     parts: dict[int, float] = {}
     for join in norms:
         eps = join.eps or 0.0

@@ -46,11 +46,13 @@ class Region:
 
     reach   for each node: RAW (from the skip by light operations), NORMED (through a norm), PASSED (a heavy one)
     entries the heavy operations that read the skip by light operations, with the bits of all that they read
+    turns   for each node walked back from: whether its last axis was another one where the walk ended, and that end
     """
 
     skip: int
     reach: dict[int, int] = field(default_factory=dict)
     entries: dict[int, int] = field(default_factory=dict)
+    turns: dict[int, tuple[bool, int]] = field(default_factory=dict)
 
 
 def region_of(facts: Facts, starts: Iterable[tuple[int, bool]], skip: int, cores: dict[int, Site]) -> Region:
@@ -174,18 +176,25 @@ def _softmaxed(facts: Facts, i: int) -> bool:
 def _over_tokens(facts: Facts, i: int, region: Region) -> bool:
     """Whether a product with a weight contracts an axis that was not the last one where the stream was, or the product
     before."""
-    nodes, turned = facts.nodes, False
-    while i in region.reach and i != region.skip and not facts.heavy[i]:
-        node = nodes[i]
-        if facts.same(node):
-            turned ^= _turns(facts, node)
-            i = node.inputs[0]
-            continue
-        through = [j for j in facts.carriers(node) if nodes[j].numel == node.numel]
-        if not through:
+    nodes, known = facts.nodes, region.turns
+    way: list[tuple[int, bool]] = []
+    while i not in known:
+        node, turn, before = nodes[i], False, i
+        if i in region.reach and i != region.skip and not facts.heavy[i]:
+            if facts.same(node):
+                turn, before = _turns(facts, node), node.inputs[0]
+            else:
+                before = next((j for j in facts.carriers(node) if nodes[j].numel == node.numel), i)
+        if before == i:
+            known[i] = (False, i)
             break
-        i = through[0]
-    return turned and nodes[i].op not in ops.CONV
+        way.append((i, turn))
+        i = before
+    turned, end = known[i]
+    for passed, turn in reversed(way):
+        turned ^= turn
+        known[passed] = (turned, end)
+    return turned and nodes[end].op not in ops.CONV
 
 
 def _turns(facts: Facts, node: Node) -> bool:

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import streamgauge as sg
 
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

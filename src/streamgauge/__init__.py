@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from streamgauge.api import compare, load, report, watch
     from streamgauge.errors import InputError
     from streamgauge.guard import Guard
-    from streamgauge.preflight import check
+    from streamgauge.preflight.check import check
     from streamgauge.rules import explain
     from streamgauge.vocabulary import Finding, Join, Reading, Readings, Verdict, Wiring
     from streamgauge.wiring import read_wiring

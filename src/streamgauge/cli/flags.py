@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import typer
 
@@ -37,6 +37,18 @@ def listed(text: str | None, kind: Callable[[str], T], flag: str, what: str) -> 
 def names(text: str | None, flag: str = "--select") -> tuple[str, ...]:
     """Codes, names or family letters of rules."""
     return listed(text, str, flag, "names") or ()
+
+
+def rules_of(select: str | None, ignore: str | None) -> dict[str, Any]:
+    """The arguments select, ignore, thresholds of `examine`: from the flags, else from the project's settings."""
+    from streamgauge.settings import load_settings
+
+    settings = load_settings()
+    return {
+        "select": settings.select if select is None else names(select),
+        "ignore": settings.ignore if ignore is None else names(ignore, "--ignore"),
+        "thresholds": settings.thresholds,
+    }
 
 
 def path(text: str) -> Path:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamgauge.cli.flags import Form, names
+from streamgauge.cli.flags import Form, rules_of
 from streamgauge.errors import InputError
 
 EPILOG = (
@@ -51,20 +51,14 @@ def check(
     is downloaded and no remote code runs. Exit code 0: no finding at level error; 1: there is one; 2: the target or a
     flag cannot be used. select, ignore and thresholds of the rules may stand in pyproject.toml, [tool.streamgauge].
     """
-    from streamgauge.settings import load_settings
 
     if not target.strip():
         raise InputError("an empty target; give a script, a preset, a config.json, a folder, or module:factory")
     if fix and format is not Form.text:
         raise InputError(f"--fix prints text; leave out --format {format.value}")
-    settings = load_settings()
     told = {"lr": lr, "warmup": warmup, "steps": steps, "clip": clip, "precision": precision, "seconds": seconds}
     given: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
-    rules: dict[str, Any] = {
-        "select": settings.select if select is None else names(select),
-        "ignore": settings.ignore if ignore is None else names(ignore, "--ignore"),
-        "thresholds": settings.thresholds,
-    }
+    rules: dict[str, Any] = rules_of(select, ignore)
     if is_script(target):
         from streamgauge.preflight.script import check_script
 

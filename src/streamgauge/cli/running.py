@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.flags import names, path
+from streamgauge.cli.flags import path, rules_of
 from streamgauge.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,14 +48,8 @@ def run(
     from streamgauge.gauge.schema import FILE
     from streamgauge.preflight.script import Job, launch
     from streamgauge.rules import Evidence, examine
-    from streamgauge.settings import load_settings
 
-    settings = load_settings()
-    rules: Rules = {
-        "select": settings.select if select is None else names(select),
-        "ignore": settings.ignore if ignore is None else names(ignore, "--ignore"),
-        "thresholds": settings.thresholds,
-    }
+    rules: Rules = rules_of(select, ignore)
     examine(Evidence(), **rules)  # a misspelt rule is said before hours of training
     if every < 1:
         raise InputError(f"--every {every}: give a number of steps of at least 1")

@@ -14,8 +14,11 @@ OPTIONS = ("betas", "momentum", "eps", "weight_decay", "amsgrad")
 
 def versions() -> dict[str, str]:
     """The software that numbers depend on."""
-    named = {"python": platform.python_version(), "platform": platform.platform(), "torch": str(torch.__version__)}
-    for package in ("streamgauge", "numpy", "transformers"):
+    from streamgauge import __version__
+
+    named = {"streamgauge": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    named["torch"] = str(torch.__version__)
+    for package in ("numpy", "transformers"):
         try:
             named[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

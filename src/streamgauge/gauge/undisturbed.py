@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 from torch import nn
+
+from streamgauge.wiring.keep import python_random
 
 
 @contextmanager
@@ -24,13 +24,10 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     kept = {key: b.detach().clone() for key, b in buffers.items()}
     devices = {p.device for p in model.parameters() if p.device.type not in ("cpu", "meta")}
     kind = next(iter(devices)).type if devices else "cuda"
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(sorted(d.index or 0 for d in devices), device_type=kind):
+    with python_random(), torch.random.fork_rng(sorted(d.index or 0 for d in devices), device_type=kind):
         try:
             yield
         finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
             with torch.no_grad():
                 for module, own in held:
                     module._buffers.clear()

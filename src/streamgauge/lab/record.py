@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -13,12 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import torch
 from pydantic import Field, TypeAdapter, ValidationError
 
-from streamgauge import __version__
 from streamgauge.errors import InputError
+from streamgauge.gauge.about import versions
 from streamgauge.gauge.process import alive, this_process
 from streamgauge.lab.alone import alone
 from streamgauge.lab.comparison import Comparison
@@ -177,14 +174,3 @@ def emptied(run: Path) -> Path:
     shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True)
     return run
-
-
-def versions() -> dict[str, str]:
-    """Versions that the numbers depend on."""
-    return {
-        "streamgauge": __version__,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-    }

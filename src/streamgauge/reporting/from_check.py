@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import platform
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import torch
-
+from streamgauge.gauge.about import versions
 from streamgauge.reporting.model import Arm, Report
 
 if TYPE_CHECKING:
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
 
 def report_of_check(result: CheckResult, command: str = "") -> Report:
     """The report of one check: verdict, wiring, readings at initialization and in rehearsal, findings, notes."""
-    from streamgauge import __version__
-
     told = {name: value for name, value in result.to_dict()["facts"].items() if isinstance(value, bool | int | str)}
     facts: dict[str, object] = {**told, "evaluations": result.spent}
     facts |= {f"note {i}": note for i, note in enumerate(result.notes, 1)}
@@ -30,6 +26,5 @@ def report_of_check(result: CheckResult, command: str = "") -> Report:
         not_assessed=tuple(result.not_assessed),
         facts=facts,
     )
-    versions = {"streamgauge": __version__, "torch": torch.__version__, "python": platform.python_version()}
     made = datetime.now(UTC).isoformat(timespec="seconds")
-    return Report(f"check of {result.target}", (arm,), command, versions, made_at=made)
+    return Report(f"check of {result.target}", (arm,), command, versions(), made_at=made)

@@ -34,7 +34,7 @@ def left_as_it_was(model: nn.Module) -> Iterator[None]:
             module.training = False
         torch.backends.mha.set_fastpath_enabled(False)
         fx_config.meta_nonzero_assume_all_nonzero = True
-        with torch.random.fork_rng(devices=devices), _python_random():
+        with torch.random.fork_rng(devices=devices), python_random():
             yield
     finally:
         fx_config.meta_nonzero_assume_all_nonzero = nonzero
@@ -74,7 +74,7 @@ def _put_back(module: nn.Module, attributes: dict[str, Any], tables: dict[str, d
 
 
 @contextmanager
-def _python_random() -> Iterator[None]:
+def python_random() -> Iterator[None]:
     """The global generators of `random` and numpy put back at the end."""
     before = random.getstate()
     numpy = sys.modules.get("numpy.random")
